@@ -1,0 +1,1 @@
+"""Measured figures; see `python -m tests.bench --help`."""

@@ -1,0 +1,26 @@
+"""Push to live for each sample app, by phase, as the deploy itself recorded it."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench.box import ROOT, Box, first_byte
+from tests.bench.report import figure
+
+APPS = ROOT / "tests/apps"
+
+
+def run(box: Box, *, names: list[str]) -> None:
+    """Deploy each sample twice: the first push, and one more with the image caches warm."""
+    for name in names or sorted(p.name for p in APPS.iterdir() if p.is_dir() and not (p / "EXPECT_FAILURE").exists()):
+        with box.app(f"bench-{name}"[:40].rstrip("-")) as app:
+            push = box.push(app["git_url"], APPS / name)
+            if not push.ok:
+                print(f"bench: {name} did not deploy:\n{push.output}", file=sys.stderr)
+                continue
+            figure(f"deploy.{name}.push_to_live", "s", [push.seconds])
+            figure(f"deploy.{name}.first_byte", "ms", [first_byte(app["url"]) * 1000])
+            deploys = box.call("GET", f"/apps/{app['name']}/deploys")
+            newest = (deploys if isinstance(deploys, list) else deploys["items"])[0]
+            for phase in newest.get("phases", []):
+                figure(f"deploy.{name}.{phase['phase']}", "s", [phase["seconds"]])
