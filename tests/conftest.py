@@ -1,0 +1,37 @@
+"""Fixtures for the whole suite: the database and the queue, and what a test needs this machine for.
+
+Real servers, started once and only if a test asks (see tests/servers.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> Iterator[None]:
+    """pytest-django asks for this just before it makes the test database: time to have a Postgres."""
+    with servers.postgres_server():
+        yield
+
+
+@pytest.fixture(scope="session")
+def redis_socket() -> Iterator[Path]:
+    """The Unix socket of a real Redis."""
+    with servers.redis_server() as socket:
+        yield socket
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that needs root says so when it is run without, instead of failing somewhere inside."""
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("root", "vm", "e2e")):
+            item.add_marker(pytest.mark.skip(reason="needs root: run deploy/test"))
