@@ -66,7 +66,7 @@ def postgres_server() -> Iterator[Path]:
     if os.geteuid() == 0:
         shutil.chown(cluster.data, unprivileged())
         shutil.chown(SOCKETS, unprivileged())
-    # The tests run as another user than the role's name says: trust, in a folder that only they and root can enter.
+    # The tests connect as another user than the role: trust, behind a socket that only its owner and root may open.
     initdb = [a.replace("--auth-local=peer", "--auth-local=trust") for a in cluster.initdb(bin_dir)]
     subprocess.run(
         as_server_user([*initdb, "--no-sync"]), check=True, capture_output=True, timeout=START_TIMEOUT_S, cwd=VAR
