@@ -87,7 +87,7 @@ class Box:
             self.call("DELETE", f"/apps/{name}")
 
     def push(self, git_url: str, source: Path) -> Push:
-        """Push the files under `source` to main, with a real git."""
+        """Push the files under `source` to main, with a real git; forced, since each push is a history of its own."""
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)
             env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
@@ -101,7 +101,7 @@ class Box:
             git("add", ".")
             git("-c", "user.name=bench", "-c", "user.email=bench@example.test", "commit", "-qm", "bench")
             started = time.monotonic()
-            done = git("push", git_url.replace("://", f"://token:{self.token}@", 1), "main")
+            done = git("push", git_url.replace("://", f"://token:{self.token}@", 1), "+main")
             return Push(ok=done.returncode == 0, seconds=time.monotonic() - started, output=done.stderr)
 
     def sleep(self, name: str, to: str) -> float:
