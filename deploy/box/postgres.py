@@ -13,7 +13,7 @@ from deploy.box.say import Problem
 
 DEBIAN_HOME = Path("/usr/lib/postgresql")
 DATABASE = "burrow"
-MAX_CONNECTIONS = 80
+MAX_CONNECTIONS = 200  # every thread of web and worker holds one
 FOLDER_MODE = 0o700
 
 

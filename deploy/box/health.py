@@ -1,0 +1,65 @@
+"""Waits until the whole box works: not until its processes exist, but until each answers what it is there for."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable
+
+from deploy.box import hostapi
+from deploy.box.instance import Instance
+from deploy.box.ports import LOOPBACK, Ports
+from deploy.box.say import Problem, Say
+from deploy.box.supervision import Supervisor
+
+PROBE_TIMEOUT_S = 5
+POLL_S = 0.2
+LIMIT_S = 120  # the host agent's first start boots a guest to see which accelerator works
+LOG_LINES_SHOWN = 15
+
+
+def answers(port: int, path: str, *, host: str, status: int) -> bool:
+    """HTTP on loopback gives this status."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path, headers={"Host": host})
+        return connection.getresponse().status == status
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def host_answers(instance: Instance) -> bool:
+    """Edge, link, stream and host agent work together."""
+    try:
+        hostapi.request(instance, "GET", "/v1/health", timeout_s=PROBE_TIMEOUT_S)
+    except hostapi.HostSilent:
+        return False
+    return True
+
+
+def wait_healthy(instance: Instance, ports: Ports, supervisor: Supervisor, say: Say) -> None:
+    """Return when every service answers; a Problem names the one that does not, with the end of its log."""
+    checks: list[tuple[str, Callable[[], bool]]] = [
+        ("web", lambda: answers(ports.web, "/healthz", host=LOOPBACK, status=200)),
+        ("edge", lambda: answers(ports.edge, "/", host="no-such-app.localhost", status=404)),
+        ("host", lambda: host_answers(instance)),
+        ("worker", lambda: supervisor.states().get("worker") == "RUNNING"),
+        ("beat", lambda: supervisor.states().get("beat") == "RUNNING"),
+    ]
+    for name, check in checks:
+        wait(name, check, instance, say)
+
+
+def wait(name: str, check: Callable[[], bool], instance: Instance, say: Say, *, limit_s: float = LIMIT_S) -> None:
+    """Wait for one service."""
+    deadline = time.monotonic() + limit_s
+    while not check():
+        if time.monotonic() > deadline:
+            log = instance.var / "log" / f"{name}.log"
+            if log.exists():
+                for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]:
+                    say.line(f"    | {line}")
+            raise Problem(f"{name} does not answer after {limit_s:.0f} s; its log: {log}")
+        time.sleep(POLL_S)

@@ -1,0 +1,73 @@
+"""Asks the host agent through the edge, the way control does (tunnel/wire/SPEC.md and hosts/wire/SPEC.md), in a few lines.
+
+Used to see that the whole path works, and to put the machines to sleep before the box goes down.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from typing import Any
+
+from deploy.box.instance import Instance
+from deploy.box.settings import HOST_ID
+
+LINE_LIMIT = 16 * 1024
+CONNECT_TIMEOUT_S = 5
+
+
+class HostSilent(Exception):  # noqa: N818 - reads as the fact it states
+    """The host agent cannot be reached, or refused; the text says which part."""
+
+
+def request(instance: Instance, method: str, path: str, body: object = None, *, timeout_s: float) -> Any:
+    """One request to the host agent; its JSON answer."""
+    try:
+        with _stream(instance, timeout_s) as stream:
+            return _http(stream, method, path, body)
+    except (OSError, http.client.HTTPException, ValueError) as e:
+        raise HostSilent(f"{method} {path}: {e or type(e).__name__}") from e
+
+
+def _stream(instance: Instance, timeout_s: float) -> socket.socket:
+    folder = os.open(instance.var / "run", os.O_PATH)
+    try:
+        stream = socket.socket(socket.AF_UNIX)
+        stream.settimeout(CONNECT_TIMEOUT_S)
+        # A path through /proc stays short however long the checkout's is (sun_path ends at 107 bytes).
+        stream.connect(f"/proc/self/fd/{folder}/edge.sock")
+    finally:
+        os.close(folder)
+    stream.settimeout(timeout_s)
+    stream.sendall(json.dumps({"v": 1, "hello": "open", "to": {"host": HOST_ID}}).encode() + b"\n")
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = stream.recv(1)  # byte by byte: what follows the line belongs to HTTP
+        if not byte or len(line) > LINE_LIMIT:
+            raise HostSilent("the edge closed the stream")
+        line += byte
+    opened = json.loads(line)
+    if not opened.get("ok"):
+        raise HostSilent(f"{opened.get('code')}: {opened.get('message')}")
+    return stream
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a stream that is open already."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        super().__init__("host")
+        self.sock = stream
+
+
+def _http(stream: socket.socket, method: str, path: str, body: object) -> Any:
+    connection = _Connection(stream)
+    payload = None if body is None else json.dumps(body).encode()
+    connection.request(method, path, body=payload, headers={"Connection": "close", "Content-Type": "application/json"})
+    answer = connection.getresponse()
+    text = answer.read().decode(errors="replace")
+    if answer.status >= 300:
+        raise HostSilent(f"{method} {path}: {answer.status} {text[:200]}")
+    return json.loads(text) if text else None

@@ -1,0 +1,133 @@
+"""The services of a box and the supervisor's configuration for them. Pure: text in, text out.
+
+The supervisor restarts what dies, keeps and turns over the logs, and on `update` restarts exactly the programs whose section
+changed; each section carries a fingerprint of the code and settings behind it, so `deploy/up` need not decide that itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.box.instance import Instance
+from deploy.box.ports import LOOPBACK, Ports
+
+LOG_BYTES = 10 * 1024 * 1024
+LOG_FILES_KEPT = 3
+RETRIES = 1_000_000  # the supervisor must not give up: what a service waits for may come back tomorrow
+WEB_THREADS = 48  # a push holds one for as long as its build takes
+WEB_GRACE_S = 30
+WORKER_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One supervised process."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    priority: int  # lower starts earlier and stops later
+    fingerprint: str  # changes when the program must be restarted
+    stop_signal: str = "TERM"
+    stop_wait_s: int = 20
+    whole_group: bool = True  # stop the children as well
+    folder: Path = field(default_factory=lambda: Path("/"))
+
+
+def web(instance: Instance, ports: Ports) -> tuple[str, ...]:
+    """gunicorn: threads, because git pushes and followers of logs each hold one for minutes."""
+    return (
+        str(instance.place / ".venv/bin/python"), "-m", "gunicorn", "control.wsgi:application",
+        "--bind", f"{LOOPBACK}:{ports.web}", "--bind", f"unix:{instance.place / 'var/run/web.sock'}",
+        "--worker-class", "gthread", "--workers", "1", "--threads", str(WEB_THREADS),
+        "--timeout", "120", "--graceful-timeout", str(WEB_GRACE_S), "--no-control-socket",
+        "--worker-tmp-dir", "/dev/shm",  # its heartbeat file must not wait for a disk
+    )  # fmt: skip
+
+
+def celery(instance: Instance, *arguments: str) -> tuple[str, ...]:
+    """The worker, or beat."""
+    return (str(instance.place / ".venv/bin/python"), "-m", "celery", "-A", "control.worker", *arguments)
+
+
+def worker(instance: Instance) -> tuple[str, ...]:
+    """The tasks wait for hosts and builders far more than they compute: threads."""
+    return celery(
+        instance, "worker", "--pool", "threads", "--concurrency", str(WORKER_THREADS), "--loglevel", "INFO",
+        "--without-gossip", "--without-mingle",
+    )  # fmt: skip
+
+
+def beat(instance: Instance) -> tuple[str, ...]:
+    """Its schedule file and pid file stay out of the code."""
+    schedule = instance.place / "var/run/beat-schedule"
+    return celery(instance, "beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "INFO")
+
+
+def as_user(instance: Instance, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command as the unprivileged user, with the checkout at `Instance.place` (see enter.sh)."""
+    enter = instance.root / "deploy/box/enter.sh"
+    return ("/bin/sh", str(enter), instance.user, str(instance.root), str(instance.place), *argv)
+
+
+def configuration(instance: Instance, programs: list[Program]) -> str:
+    """The text of supervisord.conf."""
+    run, log = instance.run, instance.var / "log"
+    parts = [
+        _section(
+            "supervisord",
+            {
+                "logfile": log / "supervisord.log", "logfile_maxbytes": LOG_BYTES, "logfile_backups": LOG_FILES_KEPT,
+                "pidfile": run / "supervisord.pid", "user": "root", "umask": "022", "directory": "/",
+                "childlogdir": log, "minfds": 8192, "strip_ansi": "true",
+            },
+        ),
+        _section("unix_http_server", {"file": run / "supervisor.sock", "chmod": "0700"}),
+        _section(
+            "rpcinterface:supervisor",
+            {"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"},
+        ),
+        _section("supervisorctl", {"serverurl": f"unix://{run / 'supervisor.sock'}"}),
+    ]  # fmt: skip
+    parts += [_program(instance, program) for program in programs]
+    return "\n".join(parts)
+
+
+def _program(instance: Instance, program: Program) -> str:
+    group = "true" if program.whole_group else "false"
+    environment = {**program.environment, "RESTART_WHEN_CHANGED": program.fingerprint}
+    return _section(
+        f"program:{program.name}",
+        {
+            "command": " ".join(_word(a) for a in program.argv),
+            "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
+            "directory": _escaped(str(program.folder)),
+            "priority": program.priority,
+            "autostart": "true", "autorestart": "true", "startsecs": 1, "startretries": RETRIES,
+            "stopsignal": program.stop_signal, "stopwaitsecs": program.stop_wait_s,
+            "stopasgroup": group, "killasgroup": group,
+            "stdout_logfile": _escaped(str(instance.var / "log" / f"{program.name}.log")),
+            "stdout_logfile_maxbytes": LOG_BYTES, "stdout_logfile_backups": LOG_FILES_KEPT, "redirect_stderr": "true",
+        },
+    )  # fmt: skip
+
+
+def _section(name: str, values: Mapping[str, object]) -> str:
+    return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
+
+
+def _escaped(text: str) -> str:
+    """The supervisor expands % everywhere."""
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """One word of a command, for the supervisor's shell-like splitting. A semicolon after a blank would begin a comment."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return _escaped(f'"{quoted}"' if not quoted or any(c in quoted for c in " \t;'\"\\#$") else quoted)
+
+
+def _value(text: str) -> str:
+    return _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
