@@ -1,0 +1,21 @@
+"""The rule for an app's name, in one place: a name is a hostname label and a path segment, and is never anything else."""
+
+from __future__ import annotations
+
+import re
+
+SLUG_MAX = 40
+SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
+SLUG = re.compile(rf"\A{SLUG_PATTERN}\Z")
+SLUG_RULE = "1 to 40 lower-case letters, digits and hyphens, with a letter or digit at both ends"
+VARIABLE = re.compile(r"\A[A-Z_][A-Z0-9_]{0,99}\Z")
+VARIABLE_RULE = "capital letters, digits and underscores, not starting with a digit, at most 100"
+VARIABLE_MAX_BYTES = 32 * 1024
+VARIABLES_MAX = 200
+
+# Names a visitor would take for the platform itself, or that it may want one day.
+RESERVED = frozenset(
+    ["account", "accounts", "admin", "api", "app", "apps", "assets", "auth", "billing", "blog-admin", "burrow", "cdn", "console", "control", "dashboard", "dev", "docs", "edge", "git", "health", "healthz", "help", "host", "hosts", "imap", "internal", "live", "localhost", "login", "logout", "machine", "mail", "metrics", "mx", "ns", "ns1", "ns2", "pop", "preview", "root", "security", "settings", "sign-up", "signup", "smtp", "static", "status", "support", "system", "test-internal", "tokens", "web", "www"]
+)
+# Set inside the machine by the platform; a variable of the same name would be a trap.
+RESERVED_VARIABLES = frozenset({"PORT", "HOST"})
