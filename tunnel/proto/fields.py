@@ -1,7 +1,7 @@
 """The grammar of header fields, and which names mean what to a proxy.
 
-A block of fields is either matched whole, every byte of it, or refused: no folding, no bare CR or LF, no control characters,
-no space before the colon, no name outside the token alphabet (RFC 9110 5.1, RFC 9112 5).
+A block of fields is either matched whole, every byte of it, or refused: no folding, no bare CR or LF, no control
+characters, no space before the colon, no name outside the token alphabet (RFC 9110 5.1, RFC 9112 5).
 """
 
 from __future__ import annotations

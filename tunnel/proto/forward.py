@@ -1,4 +1,7 @@
-"""The heads this edge writes: to the backend, and back to the client. Framing and hop-by-hop fields are ours, never copied."""
+"""The heads this edge writes: to the backend, and back to the client.
+
+Framing and hop-by-hop fields are always ours, never copied.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A request's head: parsed whole and strictly, or refused.
 
-`RequestFields` is a pure function of the field lines alone, so a connection may keep the last one and compare bytes: clients that
-keep a connection mostly send the same lines again.
+`RequestFields` is a pure function of the field lines alone, so a connection may keep the last one and compare bytes:
+clients that keep a connection mostly send the same lines again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
 _VERSION = re.compile(rb"[A-Z][A-Z-]{0,31} [\x21-\x7e]+ HTTP/[0-9](?:\.[0-9])?\r\n")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([/?].*)?", re.DOTALL)
 
+_PASS = Name.PASS  # a local name: it is compared once per header line of every request
 REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE", b"TRACK"})
 IDEMPOTENT_METHODS = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 
@@ -104,8 +105,13 @@ def parse_fields(head: bytes, start: int) -> RequestFields:
     if len(pairs) > MAX_FIELDS:
         raise RequestRefused(431, "request:fields", f"The request has more than {MAX_FIELDS} header fields.")
     reading = _Reading()
+    lines = reading.lines
     for name, value in pairs:
-        reading.field(name, value.strip(OWS))
+        kind = name_of_request(name)
+        if kind is _PASS:
+            lines.append((name, value.strip(OWS)))
+        else:
+            reading.field(kind, name, value.strip(OWS))
     return reading.done()
 
 
@@ -126,10 +132,8 @@ class _Reading:
         self.user_agent = b""
         self.forwarding: list[tuple[bytes, bytes]] = []
 
-    def field(self, name: bytes, value: bytes) -> None:
-        match name_of_request(name):
-            case Name.PASS | Name.SET_COOKIE | Name.WEBSOCKET_ACCEPT:
-                self.lines.append((name, value))
+    def field(self, kind: Name, name: bytes, value: bytes) -> None:
+        match kind:
             case Name.HOST:
                 if self.authority is not None:
                     raise RequestRefused(400, "host:twice", "There is more than one Host header.")
@@ -159,8 +163,10 @@ class _Reading:
                 self.forwarding.append((name.lower(), value))
             case Name.DROP | Name.TRAILER:
                 pass
-            case other:
-                self._hop_field(other, value)
+            case Name.SET_COOKIE | Name.WEBSOCKET_ACCEPT:
+                self.lines.append((name, value))
+            case _:
+                self._hop_field(kind, value)
 
     def _hop_field(self, name: Name, value: bytes) -> None:
         if name is Name.EXPECT:

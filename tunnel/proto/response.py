@@ -1,6 +1,6 @@
 """A response's head: parsed whole, or not passed on at all.
 
-A backend that is ambiguous about where its answer ends gets a 502: the next answer on that pipe would be anyone's guess.
+A backend that is ambiguous about where its answer ends gets a 502: the next answer on that pipe would be anyone's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tunnel.proto.fields import OWS, Name, content_length, name_of_response, spl
 MAX_RESPONSE_HEAD_BYTES = 256 * 1024  # real apps set many cookies; still bounded
 MAX_RESPONSE_FIELDS = 1024
 
+_PASS = Name.PASS  # a local name: it is compared once per header line of every response
 _LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
 _COOKIE_DOMAIN = re.compile(rb";[ \t]*domain[ \t]*=[ \t]*\.?([^;]*?)\.?[ \t]*(?=;|\Z)", re.IGNORECASE)
 
@@ -65,7 +66,7 @@ def parse_response(head: bytes, *, to_head: bool, cookie_suffix: bytes = b"") ->
     for name, raw in pairs:
         value = raw.strip(OWS)
         kind = name_of_response(name)
-        if kind is Name.PASS:
+        if kind is _PASS:
             lines.append((name, value))
         elif kind is Name.CONTENT_LENGTH:
             found = content_length(value)
