@@ -1,7 +1,7 @@
 """The settings every test runs with. Loaded by pytest before Django (`-p tests.environment` in pyproject.toml).
 
-They name a throwaway folder, so no test can reach the data of a box that runs on the same machine. The servers behind the
-names are started by `tests/servers.py` the first time that a test needs one.
+They name a throwaway folder, so no test can reach the data of a box that runs on the same machine. The servers behind
+the names are started by `tests/servers.py` the first time that a test needs one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def clear_operators_settings() -> None:
         del os.environ[name]
 
 
-KEPT = frozenset({"BURROW_IMAGES", "BURROW_ACCELERATOR"})  # where deploy/test put the images; which accelerator to test with
+# Where deploy/test put the images, and which accelerator to test with.
+KEPT = frozenset({"BURROW_IMAGES", "BURROW_ACCELERATOR"})
 
 clear_operators_settings()
 os.environ.update(settings())

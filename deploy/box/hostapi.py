@@ -1,4 +1,4 @@
-"""Asks the host agent through the edge, the way control does (tunnel/wire/SPEC.md and hosts/wire/SPEC.md), in a few lines.
+"""Asks the host agent through the edge, as control does (tunnel/wire/SPEC.md and hosts/wire/SPEC.md).
 
 Used to see that the whole path works, and to put the machines to sleep before the box goes down.
 """

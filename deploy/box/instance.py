@@ -1,7 +1,8 @@
 """Which box this checkout is: its id, its user, its folders and its ports.
 
-The id follows from the checkout's real path, so it needs no registry and two checkouts differ. What cannot be derived (the
-ports that were free on the first run) is recorded in `var/instance.json` and never changes unless it is configured anew.
+The id follows from the checkout's real path, so it needs no registry and two checkouts differ. What cannot be derived
+(the ports that were free on the first run) is recorded in `var/instance.json` and never changes unless it is configured
+anew.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Instance:
     def place(self) -> Path:
         """Where the unprivileged services see the checkout, each in a mount namespace of its own (deploy/box/enter.sh).
 
-        They need not be able to walk the folders above the checkout, and Unix socket paths stay below the kernel's 107 bytes.
+        They need not be able to walk the folders above the checkout, and Unix socket paths stay below the kernel's 107
+        bytes.
         """
         return self.run / "root"
 

@@ -38,7 +38,8 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, never readable by others in between, never half written."""
     scratch = path.with_name(f".{path.name}.new")
     scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_FILE_MODE), "w", encoding="utf-8") as f:
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_FILE_MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as f:
         f.write(text)
         f.flush()
         os.fsync(f.fileno())

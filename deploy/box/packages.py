@@ -1,7 +1,8 @@
 """Debian packages: only what is missing is installed, and nothing that apt would start by itself gets started.
 
-Two guards stand while apt runs and are taken down again, also if it fails: a policy-rc.d that forbids starting services, and a
-drop-in that keeps Debian's Postgres package from making a system-wide cluster. A guard left by a killed run is recognised.
+Two guards stand while apt runs and are taken down again, also if it fails: a policy-rc.d that forbids starting
+services, and a drop-in that keeps Debian's Postgres package from making a system-wide cluster. A guard left by a killed
+run is recognised.
 """
 
 from __future__ import annotations

@@ -68,7 +68,10 @@ def folder(path: Path, *, owner: str, mode: int) -> None:
 
 
 def check_code_is_readable(root: Path) -> None:
-    """The services' user must be able to read the code; a clone made under a strict umask is not, and is not opened silently."""
+    """The services' user must be able to read the code.
+
+    A clone made under a strict umask is not, and is not opened silently.
+    """
     for path in [root, root / "manage.py", root / ".venv", *(p for name in CODE for p in _tree(root / name))]:
         if not path.exists():
             continue

@@ -1,7 +1,7 @@
-"""Which TCP ports of loopback the box listens on: preferred ones, the next free ones on a first run, then always the same.
+"""Which TCP ports of loopback the box listens on: preferred or next free ones at first, then always the same.
 
-A port that was configured or recorded and is now somebody else's is a Problem: moving silently would break every preview URL
-and git remote that people already have.
+A port that was configured or recorded and is now somebody else's is a Problem: moving silently would break every
+preview URL and git remote that people already have.
 """
 
 from __future__ import annotations

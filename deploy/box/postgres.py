@@ -1,4 +1,4 @@
-"""A Postgres cluster of our own: no TCP, a Unix socket only, and the role is the system user it runs as (peer authentication).
+"""A Postgres cluster of our own: a Unix socket, no TCP, and peer authentication for the user it runs as.
 
 Debian's packages bring the programs; the cluster they would make by themselves is not used.
 """
@@ -23,9 +23,9 @@ def programs(version: str | None = None, home: Path = DEBIAN_HOME) -> Path:
     for number, path in reversed(installed):
         if (version is None or str(number) == version) and (path / "postgres").exists():
             return path
-    raise Problem(
-        "Postgres is not installed" if version is None else f"this data was made by Postgres {version}, not installed now"
-    )
+    if version is None:
+        raise Problem("Postgres is not installed")
+    raise Problem(f"this box's data was made by Postgres {version}, which is not installed now")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The services of a box and the supervisor's configuration for them. Pure: text in, text out.
 
-The supervisor restarts what dies, keeps and turns over the logs, and on `update` restarts exactly the programs whose section
-changed; each section carries a fingerprint of the code and settings behind it, so `deploy/up` need not decide that itself.
+The supervisor restarts what dies, keeps and turns over the logs, and on `update` restarts exactly the programs whose
+section changed; each section carries a fingerprint of the code and settings behind it, so `deploy/up` need not decide
+that itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def web(instance: Instance, ports: Ports) -> tuple[str, ...]:
         "--bind", f"{LOOPBACK}:{ports.web}", "--bind", f"unix:{instance.place / 'var/run/web.sock'}",
         "--worker-class", "gthread", "--workers", "1", "--threads", str(WEB_THREADS),
         "--timeout", "120", "--graceful-timeout", str(WEB_GRACE_S), "--no-control-socket",
-        "--worker-tmp-dir", "/dev/shm",  # its heartbeat file must not wait for a disk
+        "--worker-tmp-dir", "/dev/shm",  # noqa: S108 - its heartbeat file must not wait for a disk
     )  # fmt: skip
 
 
@@ -124,7 +125,10 @@ def _escaped(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """One word of a command, for the supervisor's shell-like splitting. A semicolon after a blank would begin a comment."""
+    """One word of a command, for the supervisor's shell-like splitting.
+
+    A semicolon after a blank would begin a comment.
+    """
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return _escaped(f'"{quoted}"' if not quoted or any(c in quoted for c in " \t;'\"\\#$") else quoted)
 

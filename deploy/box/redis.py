@@ -1,4 +1,4 @@
-"""A Redis of our own: a Unix socket only, nothing evicted (it holds Celery's queue), every write in the append-only file."""
+"""A Redis of our own: a Unix socket only, nothing evicted (it holds Celery's queue), every write kept in a file."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ RESOLVED_CONF = Path("/run/systemd/resolve/resolv.conf")  # systemd-resolved's r
 PIP_CONF = (Path("/etc/pip.conf"), Path("/root/.config/pip/pip.conf"), Path("/root/.pip/pip.conf"))
 NPM_CONF = (Path("/etc/npmrc"), Path("/root/.npmrc"))
 BUILDER_VARIABLES = (
-    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "NPM_CONFIG_REGISTRY",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX",
+    "NPM_CONFIG_REGISTRY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
 )  # fmt: skip
 
 
@@ -56,7 +56,10 @@ def _reachable(text: str) -> bool:
 def builder_settings(
     env: Mapping[str, str] = os.environ, pip: tuple[Path, ...] = PIP_CONF, npm: tuple[Path, ...] = NPM_CONF
 ) -> dict[str, str]:
-    """Package index variables for the builder. Indexes on this server's own disk mean nothing inside a machine: left out."""
+    """Package index variables for the builder.
+
+    Indexes on this server's own disk mean nothing inside a machine: left out.
+    """
     found: dict[str, str] = {}
     for path in pip:
         found |= _pip_settings(path)
@@ -80,9 +83,8 @@ def _pip_settings(path: Path) -> dict[str, str]:
     except (configparser.Error, UnicodeDecodeError):
         return {}
     found = {}
-    for option, name in (
-        ("index-url", "PIP_INDEX_URL"), ("extra-index-url", "PIP_EXTRA_INDEX_URL"), ("trusted-host", "PIP_TRUSTED_HOST"),
-    ):  # fmt: skip
+    for option in ("index-url", "extra-index-url", "trusted-host"):
+        name = f"PIP_{option.upper().replace('-', '_')}"
         if value := parser.get("global", option, fallback=""):
             found[name] = " ".join(value.split())
     return found

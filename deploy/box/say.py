@@ -1,4 +1,4 @@
-"""What a person sees while the box is being set up: one line a step, a sign of life on long ones, one clear line on failure.
+"""What a person sees meanwhile: one line a step, a sign of life on long ones, one clear line on failure.
 
 The full output of every command goes to a log file; the terminal gets its end only when the command fails.
 """
@@ -67,7 +67,10 @@ class Say:
         stdin: str = "",
         show: bool = False,
     ) -> str:
-        """Run a command; its standard output, or a Problem that opens with `failure`. `show` passes its lines on as they come."""
+        """Run a command; its standard output, or a Problem that opens with `failure`.
+
+        `show` passes its lines on as they come.
+        """
         lines: list[str] = []
         with subprocess.Popen(
             [str(a) for a in argv], cwd=cwd, env=env, text=True, errors="replace",

@@ -1,7 +1,7 @@
 """The environment of each service. `deploy/env` documents every variable; a test holds the two together.
 
-The unprivileged services see the checkout at `Instance.place`, the host agent sees it where it is: a path from one world is
-never handed to the other.
+The unprivileged services see the checkout at `Instance.place`, the host agent sees it where it is: a path from one
+world is never handed to the other.
 """
 
 from __future__ import annotations

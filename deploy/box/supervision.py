@@ -34,7 +34,7 @@ class Supervisor:
 
     def ctl(self, *arguments: str, say: Say | None = None, failure: str = "") -> str:
         """supervisorctl; its output. With `failure`, anything but success is a Problem."""
-        argv = [self.instance.python, "-m", "supervisor.supervisorctl", "-c", self.config, *arguments]
+        argv: list[str | Path] = [self.instance.python, "-m", "supervisor.supervisorctl", "-c", self.config, *arguments]
         if say is not None and failure:
             return say.run(argv, failure=failure, timeout_s=COMMAND_TIMEOUT_S, env=ENVIRONMENT)
         done = subprocess.run(

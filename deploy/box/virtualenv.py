@@ -1,4 +1,7 @@
-"""The virtual environment, made from the locked requirements with every hash checked; made anew when the lock changes."""
+"""The virtual environment, made from the locked requirements with every hash checked.
+
+Made anew when the lock changes.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,8 @@ def ensure(venv: Path, locks: list[Path], say: Say) -> None:
         if not (venv / "bin/python").exists():
             with say.step("making the virtual environment .venv"):
                 shutil.rmtree(venv, ignore_errors=True)
-                say.run(
-                    [SYSTEM_PYTHON, "-m", "venv", venv], failure="python3 -m venv failed", timeout_s=VENV_TIMEOUT_S, env=env
-                )
+                make = [SYSTEM_PYTHON, "-m", "venv", venv]
+                say.run(make, failure="python3 -m venv failed", timeout_s=VENV_TIMEOUT_S, env=env)
         requirements = [part for lock in locks for part in ("-r", str(lock))]
         with say.step("installing the locked Python packages"):
             say.run(

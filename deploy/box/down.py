@@ -1,0 +1,67 @@
+"""`deploy/down`: the machines go to sleep, everything stops, and nothing of the box is left but its files.
+
+`--purge` removes those too, and the system user. It works from any state, after any crash, and twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from deploy.box import hostapi, people, reclaim
+from deploy.box.instance import Instance
+from deploy.box.say import Say
+from deploy.box.supervision import Supervisor
+from deploy.box.up import only_one
+
+LIST_TIMEOUT_S = 5
+SLEEP_TIMEOUT_S = 30
+AWAKE = frozenset({"running", "paused", "resuming"})
+
+
+def down(root: Path, say: Say, *, purge: bool) -> None:
+    """Stop the box."""
+    instance = Instance.of(root)
+    if instance.var.exists():
+        with only_one(instance):
+            _stop(instance, say, keep_memory=not purge)
+    for leftover in reclaim.reclaim(instance):
+        say.line(f"    removed {leftover}")
+    shutil.rmtree(instance.run, ignore_errors=True)
+    if purge:
+        people.remove_user(instance, say)
+        shutil.rmtree(instance.var, ignore_errors=True)
+        say.line("Burrow is down, and its data and system user are gone.")
+        say.line("Kept: .venv, Debian's packages, and the image cache in /var/cache/burrow, which checkouts share.")
+    else:
+        say.line("Burrow is down. Apps that sleep wake where they were, after the next deploy/up.")
+
+
+def _stop(instance: Instance, say: Say, *, keep_memory: bool) -> None:
+    supervisor = Supervisor(instance)
+    if not supervisor.pid():
+        return
+    with say.step("stopping web, worker and beat"):
+        supervisor.stop(["beat", "worker", "web"])
+    if keep_memory:
+        with say.step("putting the machines to sleep"):
+            _suspend_machines(instance, say)
+    with say.step("stopping host agent, edge, Redis and Postgres"):
+        supervisor.stop(["host", "edge", "redis", "postgres"])
+        supervisor.shut_down()
+
+
+def _suspend_machines(instance: Instance, say: Say) -> None:
+    """Best effort: what cannot sleep now is cold-booted after the next start, and says so."""
+    try:
+        machines = hostapi.request(instance, "GET", "/v1/machines", timeout_s=LIST_TIMEOUT_S)["machines"]
+    except hostapi.HostSilent as e:
+        say.line(f"    the host agent does not answer ({e}): memory of running apps is not kept")
+        return
+    for machine in machines:
+        if machine["state"] in AWAKE:
+            path = f"/v1/machines/{machine['machine_id']}/sleep"
+            try:
+                hostapi.request(instance, "POST", path, {"to": "suspended"}, timeout_s=SLEEP_TIMEOUT_S)
+            except hostapi.HostSilent as e:
+                say.line(f"    machine {machine['machine_id'][:8]} could not sleep: {e}")
