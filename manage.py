@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Django's command line. `platform/` is a source root, not a package, so it is put on the path here."""
-
-from __future__ import annotations
+"""Django's command line. `deploy/manage` runs it with the settings of this checkout's box."""
 
 import os
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent
-
 
 def main() -> None:
-    sys.path.insert(1, str(ROOT / "platform"))
+    # After the script's own folder: what must never be shadowed (the standard library's `platform`) comes from elsewhere.
+    sys.path.insert(1, str(Path(__file__).resolve().parent / "platform"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
-    from django.core.management import execute_from_command_line  # noqa: PLC0415 - needs the path set just above
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - not before the path is right
 
     execute_from_command_line(sys.argv)
 
