@@ -1,0 +1,366 @@
+"""One machine: its spec, its record, its VMM, and the one lock (`turn`) under which it changes state.
+
+Verbs are safe to call at any time and in any order. `wake` is single flight: however many ask, one start runs, and it goes on when
+those who asked have given up. The gate is open exactly while the machine is `running` and the guest has met its contract; it closes
+in the same step in which the decision to sleep is final, so no byte falls between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from hosts.agent import sleeps, starts
+from hosts.agent.history import History
+from hosts.agent.idle import Activity
+from hosts.agent.logs import LogRing
+from hosts.agent.parts import BaseImage, Guest, Namespace, Parts
+from hosts.agent.record import MachineFiles, MachineRecord
+from hosts.agent.starts import Gone, StartFailed
+from hosts.disk.space import usage_bytes
+from hosts.guest.client import AGENT_PORT
+from hosts.net.addresses import GUEST_MAC
+from hosts.snapshots.files import Identity, SnapshotFiles
+from hosts.vmm.protocol import Disk, Vm, VmConfig
+from hosts.wire.commands import Failure, MachineReport, SleepDepth, StartReport
+from hosts.wire.events import Cause, EndCause
+from hosts.wire.spec import MachineSpec, Policy
+from hosts.wire.states import ASLEEP, MachineEvent, MachineState
+from tunnel.tasks import spawn
+
+if TYPE_CHECKING:
+    import socket
+
+log = structlog.get_logger(__name__)
+
+BUSY_GRACE_S = 1.0  # an edge's word that a request has ended may be a moment behind the client's
+IN_BETWEEN = frozenset({MachineState.BOOTING, MachineState.RESUMING})
+
+
+class Busy(Exception):  # noqa: N818 - reads as the fact it states
+    """Requests are in flight."""
+
+
+class NotRunning(Exception):  # noqa: N818 - reads as the fact it states
+    """There is no memory to put to sleep or to copy."""
+
+
+class Machine:
+    """A microVM with a lasting identity."""
+
+    def __init__(self, spec: MachineSpec, record: MachineRecord, parts: Parts) -> None:
+        self.spec = spec
+        self.parts = parts
+        self.files = MachineFiles(parts.machines, spec.machine_id)
+        self.snapshot = SnapshotFiles(self.files.folder)
+        self.history = History(
+            spec.machine_id, record, files=self.files, journal=parts.journal, scribe=parts.scribe, clock=parts.clock
+        )
+        self.activity = Activity(parts.clock)
+        self.turn = asyncio.Lock()
+        self.vm: Vm | None = None
+        self.gate_open = False
+        self.phase = ""  # what a start is doing right now, for those who wait for it
+        self.suspend_not_before = 0.0
+        self.guest: Guest = parts.guest(self._open_guest)
+        self.logs = LogRing()
+        self._namespace: Namespace | None = None
+        self._flight: asyncio.Future[None] | None = None
+        self._flight_task: asyncio.Task[None] | None = None
+        self._hashing: asyncio.Task[None] | None = None
+        self._doomed = False
+        self._removed = False
+
+    # -- verbs
+
+    async def wake(self, cause: Cause, *, deadline_s: float) -> None:
+        """Return once the gate is open. StartFailed, Gone or TimeoutError; the start itself goes on after a TimeoutError."""
+        if self.gate_open:
+            return
+        if self._doomed:
+            raise Gone
+        flight = self.start_soon(cause)
+        async with asyncio.timeout(deadline_s):
+            await asyncio.shield(flight)
+
+    def start_soon(self, cause: Cause) -> asyncio.Future[None]:
+        """The start under way, or a new one; nobody need wait for it."""
+        flight = self._flight
+        if flight is None:
+            flight = self._flight = asyncio.get_running_loop().create_future()
+            flight.add_done_callback(_retrieve)
+            self._flight_task = spawn(self._fly(cause, flight), name=f"wake-{self.spec.machine_id}")
+        return flight
+
+    @property
+    def waking(self) -> bool:
+        """Whether someone waits for a start: what is being put to sleep need not sleep deeper."""
+        return self._flight is not None
+
+    async def sleep(self, to: SleepDepth) -> None:
+        """Asleep at least that deep when it returns. Busy while something is in flight, NotRunning without memory."""
+        await self._wait_until_quiet()
+        await sleeps.pause(self, EndCause.API, only_if=lambda: not self.activity.in_flight)
+        if self.history.state is MachineState.RUNNING:
+            raise Busy
+        if to is SleepDepth.SUSPENDED:
+            await sleeps.suspend(self)
+        if self.history.state not in ASLEEP:
+            raise Busy if self.history.state in IN_BETWEEN | {MachineState.RUNNING} else NotRunning
+
+    async def pause_if_idle(self) -> None:
+        """The idle period is over, unless something came in between."""
+        await sleeps.pause(self, EndCause.IDLE, only_if=self._is_idle)
+
+    async def suspend_if_asleep(self) -> None:
+        """Paused for long enough, unless something came in between."""
+        with contextlib.suppress(sleeps.SuspendFailed):
+            await sleeps.suspend(self)
+
+    async def checkpoint(self) -> None:
+        """Keep a copy of this instant; the machine goes on."""
+        await sleeps.checkpoint(self)
+
+    async def set_policy(self, policy: Policy) -> None:
+        """Change when it sleeps and what it reaches: at once, in whatever state."""
+        async with self.turn:
+            if policy.egress is not self.spec.policy.egress and self._namespace is not None:
+                await self.parts.network.set_egress(self.history.record.slot, policy.egress)
+            spec = replace(self.spec, policy=policy)
+            await self.parts.scribe.run(self.files.save_spec, spec)
+            self.spec = spec
+
+    async def destroy(self) -> None:
+        """Nothing of the machine is left when it returns."""
+        self._doomed = True
+        self.gate_open = False
+        if self._flight_task is not None:
+            self._flight_task.cancel()
+        async with self.turn:
+            if self.history.state is not MachineState.DESTROYED:
+                await self.stop_hashing()
+                await self.drop_vm(EndCause.RETIRED)
+                self.history.become(MachineEvent.DESTROY)
+                await self.history.commit()
+            if not self._removed:  # once only: the slot is another machine's soon after
+                await self.parts.network.remove(self.history.record.slot)
+                await self.parts.scribe.run(self.files.remove)
+                self._removed = True
+
+    async def report(self, *, wait_s: float = 0) -> MachineReport:
+        """What GET answers; waits until the machine is neither booting nor resuming."""
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.history.wait_until(lambda: self.history.state not in IN_BETWEEN)
+        record = self.history.record
+        return MachineReport(
+            machine_id=self.spec.machine_id,
+            state=record.state,
+            since_ms=record.since_ms,
+            release=self.spec.release,
+            failure=record.failure,
+            port=record.port,
+            listening=record.listening,
+            log_tail=record.log_tail or self.logs.tail(),
+            in_flight=self.activity.in_flight,
+            checkpoint=self.parts.snapshots.has_checkpoint(self.snapshot),
+            last_start=record.last_start,
+            disk_bytes=await self.parts.scribe.run(usage_bytes, self.files.folder),
+        )
+
+    async def connect(self, timeout_s: float) -> socket.socket:
+        """A connection to the app. The app may have moved since it was found, so a refusal asks the guest where it is now."""
+        namespace = await self.network()
+        try:
+            return await namespace.connect(self._served_port(), timeout_s)
+        except ConnectionRefusedError:
+            status = await self.guest.status()
+            if status.port is None:
+                raise
+            if status.port != self.history.record.port:
+                self.history.change(port=status.port, listening=status.listening)
+            return await namespace.connect(status.port, timeout_s)
+
+    # -- what starts, sleeps and recovery build on (all under `turn`)
+
+    def attach(self, vm: Vm) -> None:
+        """This VMM runs the machine from now on."""
+        self.vm = vm
+        self.history.change(process=vm.record)
+        spawn(self._watch(vm), name=f"vm-{self.spec.machine_id}")
+
+    async def note_process(self, vm: Vm) -> None:
+        """Make the process findable before its snapshot is spent: from then on it alone has the memory."""
+        self.history.change(process=vm.record)
+        await self.history.commit()
+
+    async def ready(self, report: StartReport) -> None:
+        """The guest answered: open the gate, and only then spend time on saying so."""
+        self.history.become(
+            MachineEvent.READY, last_start=report, failure=None, failed_starts=0, retry_at_ms=0, proven=True, memory_lost="", log_tail=()
+        )
+        self.phase = ""
+        self.activity.touch()
+        self.gate_open = True
+        if self._flight is not None and not self._flight.done():
+            self._flight.set_result(None)
+        await self.history.commit()
+
+    async def drop_vm(self, end_cause: EndCause) -> None:
+        """End the VMM, if there is one, and the session with it."""
+        vm, self.vm = self.vm, None
+        self.gate_open = False
+        if vm is not None:
+            await vm.kill()
+            vm.close()
+        self.history.close_session(end_cause)
+        self.history.change(process=None)
+
+    async def lose_memory(self, reason: str) -> None:
+        """The memory is not to be gone on with: the next start is a cold boot and says why."""
+        await self.drop_vm(EndCause.CRASH)
+        self.history.become(MachineEvent.CRASH, code="memory:lost", detail=reason, memory_lost=reason)
+        await self.parts.snapshots.spend(self.snapshot)
+        log.warning("machine.memory_lost", machine=self.spec.machine_id, reason=reason)
+        await self.history.commit()
+
+    async def crashed(self, vm: Vm, reason: str) -> None:
+        """`vm` ended or does not answer; nothing happens if it is not this machine's any more."""
+        async with self.turn:
+            if self.vm is vm:
+                await self.lose_memory(reason)
+
+    async def network(self) -> Namespace:
+        """The machine's namespace, made if it is not there."""
+        if self._namespace is None:
+            slot = self.history.record.slot
+            self._namespace = await self.parts.network.ensure(slot, self.spec.policy.egress, self.parts.uid_of(slot))
+        return self._namespace
+
+    async def make_disk(self) -> None:
+        """The writable disk, made once and kept for the machine's life."""
+        uid = self.parts.uid_of(self.history.record.slot)
+        if not self.snapshot.disk.exists():
+            await asyncio.to_thread(self.parts.volumes.make, self.snapshot.disk, self.spec.size.disk_mib, uid)
+
+    def base_image(self) -> BaseImage:
+        """The base image it was first booted with, or the newest where that one is gone."""
+        base = self.parts.base_images.find(self.history.record.base or "current") or self.parts.base_images.find("current")
+        if base is None:
+            raise StartFailed(Failure("boot:no_base_image", "prepare", "this host has no guest image; deploy/images/build makes one"))
+        if not self.parts.images.has(self.spec.image):
+            raise StartFailed(Failure("image:unknown", "prepare", f"release image {self.spec.image} is not on this host"))
+        return base
+
+    def vm_config(self, namespace: Namespace) -> VmConfig:
+        """The VMM's configuration: equal every time, which is what makes a snapshot loadable."""
+        base, slot = self.base_image(), self.history.record.slot
+        return VmConfig(
+            name=self.spec.machine_id,
+            folder=self.files.folder,
+            memory_mib=self.spec.size.memory_mib,
+            vcpus=self.spec.size.vcpus,
+            boot=base.boot,
+            disks=(
+                base.disk,
+                Disk("release", self.parts.images.path(self.spec.image), read_only=True),
+                Disk("data", self.snapshot.disk, read_only=False),
+            ),
+            mac=GUEST_MAC,
+            netns=namespace.name,
+            uid=self.parts.uid_of(slot),
+        )
+
+    def identity(self, config: VmConfig) -> Identity:
+        """What a snapshot of this machine must have been taken with."""
+        vmm = self.parts.vmm
+        return Identity(
+            machine_id=self.spec.machine_id,
+            vmm_version=vmm.version,
+            arguments_sha256=vmm.arguments_sha256(config),
+            base=self.history.record.base,
+            image=self.spec.image,
+        )
+
+    def start_hashing(self) -> None:
+        """Hash the memory file in the background: a snapshot without it does not outlive a reboot of the host."""
+        self._hashing = spawn(self.parts.snapshots.record_memory_hash(self.snapshot), name=f"hash-{self.spec.machine_id}")
+
+    async def stop_hashing(self) -> None:
+        """Stop that; the memory is about to change."""
+        hashing, self._hashing = self._hashing, None
+        if hashing is not None:
+            hashing.cancel()
+            await asyncio.wait([hashing])
+
+    async def log_tail(self) -> tuple[str, ...]:
+        """The app's last lines, freshly read if the guest answers."""
+        await self.logs.pull(self.guest)
+        return self.logs.tail()
+
+    def let_go(self) -> None:
+        """The agent ends; the machine goes on."""
+        if self.vm is not None:
+            self.vm.close()
+
+    # -- inside
+
+    async def _fly(self, cause: Cause, flight: asyncio.Future[None]) -> None:
+        try:
+            async with self.turn:
+                await starts.start(self, cause)
+            if not flight.done():  # it was running already
+                flight.set_result(None)
+        except (StartFailed, Gone) as e:
+            flight.set_exception(e)
+        except asyncio.CancelledError:
+            if not flight.done():
+                flight.set_exception(Gone())
+            raise
+        except Exception as e:
+            # A bug of ours must neither hang those who wait nor leave the machine half-way for ever.
+            await self._recover_from_bug(e)
+            if not flight.done():
+                flight.set_exception(StartFailed(Failure("host:bug", self.phase, "the host agent failed while starting the machine")))
+            raise
+        finally:
+            self._flight = None
+
+    async def _recover_from_bug(self, error: Exception) -> None:
+        async with self.turn:
+            if self.history.state in IN_BETWEEN:
+                await self.lose_memory(f"the host agent failed in phase {self.phase}: {error!r}")
+
+    async def _watch(self, vm: Vm) -> None:
+        await vm.exited.wait()
+        await self.crashed(vm, "its VMM ended unasked")
+
+    async def _wait_until_quiet(self) -> None:
+        clock = self.parts.clock
+        until = clock.monotonic() + BUSY_GRACE_S
+        while self.activity.in_flight:
+            if clock.monotonic() >= until:
+                raise Busy
+            await clock.sleep(0.01)
+
+    def _is_idle(self) -> bool:
+        quiet_s = self.parts.clock.monotonic() - self.activity.last_at
+        return not self.activity.in_flight and quiet_s >= self.spec.policy.idle_period_s
+
+    def _served_port(self) -> int:
+        return self.history.record.port or self.spec.process.port
+
+    async def _open_guest(self, timeout_s: float) -> socket.socket:
+        namespace = await self.network()
+        return await namespace.connect(AGENT_PORT, timeout_s)
+
+
+def _retrieve(flight: asyncio.Future[None]) -> None:
+    """Those who waited have been told, or have gone; asyncio need not warn about the rest."""
+    if not flight.cancelled():
+        flight.exception()

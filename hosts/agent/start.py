@@ -1,0 +1,202 @@
+"""Puts the host agent together from its configuration, brings it up, and takes it down again.
+
+Order matters: what an earlier agent left is settled and reclaimed before the API or a single stream can ask for anything. Edges and
+control may be away; nothing here waits for them. Going down stops serving and lets every machine run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from hosts.agent.builds import Builds
+from hosts.agent.clock import Clock
+from hosts.agent.durable import Scribe, make_folder
+from hosts.agent.fleet import Fleet, Slots
+from hosts.agent.http import ApiServer
+from hosts.agent.idle import Idler
+from hosts.agent.journal import Journal
+from hosts.agent.parts import BaseImage, Limits, Parts
+from hosts.agent.reclaim import reclaim
+from hosts.agent.recover import carry_on, recover
+from hosts.agent.serve import Api
+from hosts.agent.ship import ControlEvents, Shipper
+from hosts.agent.streams import Streams
+from hosts.agent.watch import AliveStamp, Watchdog
+from hosts.builder.builder import Builder, BuilderSettings
+from hosts.config import HostConfig
+from hosts.disk.images import ImageStore
+from hosts.disk.volumes import VolumeMaker
+from hosts.guest.client import GuestClient
+from hosts.guest.cmdline import kernel_cmdline
+from hosts.guest.image import GuestImageMissing, load_image
+from hosts.net.addresses import machine_uid
+from hosts.net.network import Network
+from hosts.snapshots import checkpoint, pair
+from hosts.snapshots.files import Identity, SnapshotFiles
+from hosts.vmm.accel import probe
+from hosts.vmm.protocol import Boot, Vm, VmConfig, Vmm
+from hosts.vmm.qemu import Qemu
+from hosts.wire.manifest import Manifest
+from tunnel.dial import Dialer
+
+log = structlog.get_logger(__name__)
+
+SUSPENDS_AT_ONCE = 4
+BUILD_CPUS = 2  # what one builder machine is given
+
+
+class DiskSnapshots:
+    """`parts.Snapshots` by `hosts.snapshots`."""
+
+    async def suspend(self, vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:
+        """See `pair.suspend`."""
+        return await pair.suspend(vm, files, identity, now_ms=now_ms)
+
+    async def resume(
+        self, vmm: Vmm, config: VmConfig, files: SnapshotFiles, identity: Identity, *, loaded: pair.Loaded
+    ) -> Vm:
+        """See `pair.resume`."""
+        return await pair.resume(vmm, config, files, identity, loaded=loaded)
+
+    async def spend(self, files: SnapshotFiles) -> None:
+        """See `pair.spend`."""
+        await pair.spend(files)
+
+    async def record_memory_hash(self, files: SnapshotFiles) -> None:
+        """See `pair.record_memory_hash`."""
+        await pair.record_memory_hash(files)
+
+    async def checkpoint(self, vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:
+        """See `checkpoint.checkpoint`."""
+        return await checkpoint.checkpoint(vm, files, identity, now_ms=now_ms)
+
+    def has_pair(self, files: SnapshotFiles) -> bool:
+        """See `pair.has_pair`."""
+        return pair.has_pair(files)
+
+    def has_checkpoint(self, files: SnapshotFiles) -> bool:
+        """See `checkpoint.has_checkpoint`."""
+        return checkpoint.has_checkpoint(files)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImages:
+    """`parts.BaseImages` over the folder deploy/images/build fills."""
+
+    folder: Path
+
+    def find(self, digest: str) -> BaseImage | None:
+        """The base image of that digest, or None."""
+        try:
+            image = load_image(self.folder, digest)
+        except GuestImageMissing:
+            return None
+        return BaseImage(image.digest, Boot(image.kernel, image.initramfs, kernel_cmdline()), image.base_disk())
+
+
+@asynccontextmanager
+async def running(config: HostConfig) -> AsyncIterator[Fleet]:
+    """A whole agent, serving as long as the block lasts."""
+    clock, scribe = Clock(), Scribe()
+    for folder in (config.folder, config.machines, config.folder / "images"):
+        await scribe.run(_folder, folder)
+    journal = Journal(config.folder / "journal", scribe, new_journal_id=clock.new_id())
+    stamp = AliveStamp(config.folder / "alive", clock, scribe)
+    vmm = await _vmm(config)
+    network = Network(config.instance, config.nameservers)
+    images = ImageStore(config.folder / "images")
+    parts = Parts(
+        machines=config.machines,
+        vmm=vmm,
+        network=network,
+        images=images,
+        volumes=VolumeMaker(config.folder / "volumes"),
+        snapshots=DiskSnapshots(),
+        base_images=GuestImages(config.images),
+        guest=GuestClient,
+        uid_of=lambda slot: machine_uid(config.instance, slot),
+        clock=clock,
+        scribe=scribe,
+        journal=journal,
+        limits=Limits(cold_boots=asyncio.Semaphore(max(2, os.cpu_count() or 1)), suspends=asyncio.Semaphore(SUSPENDS_AT_ONCE)),
+        nameservers=config.nameservers,
+        ca_bundle=await scribe.run(_ca_bundle, config.ca_bundle),
+    )
+    slots = Slots()
+    fleet = Fleet(parts, slots)
+    found = await recover(parts, slots, alive_ms=stamp.read_ms())
+    fleet.adopt([one.machine for one in found])
+    builds_folder = config.folder / "builds"
+    await reclaim(fleet.all(), processes=vmm, network=network, images=images, builds=builds_folder, scribe=scribe)
+    carry_on(found)
+
+    builds = Builds(
+        builds_folder,
+        Builder(vmm=vmm, network=network, images=images, guest_images=config.images, settings=_builder_settings(config)),
+        slots=slots,
+        uid_of=parts.uid_of,
+        scribe=scribe,
+        at_once=max(1, (os.cpu_count() or 1) // BUILD_CPUS),
+    )
+    server = ApiServer(
+        config.api_socket, Api(fleet, builds, host_id=config.host_id, accelerator=str(vmm.accelerator)).handle
+    )
+    await server.start()
+    control = ControlEvents(config.control_url, config.host_id, config.host_token)
+    dialer = Dialer(
+        [(edge.host, edge.port) for edge in config.edge_links],
+        config.host_id,
+        config.link_token,
+        Streams(find=fleet.find, machines=fleet.all, api_socket=config.api_socket),
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(Shipper(journal, control, host_id=config.host_id, clock=clock).run(), name="ship"),
+                group.create_task(stamp.run(), name="alive-stamp"),
+                group.create_task(Idler(fleet.all, clock).run(), name="idle"),
+                group.create_task(Watchdog(fleet.all, clock).run(), name="watchdog"),
+                group.create_task(dialer.run(), name="dial"),
+            ]
+            log.info("agent.up", host=config.host_id, machines=len(found), accelerator=str(vmm.accelerator))
+            yield fleet
+            for loop in loops:
+                loop.cancel()
+    finally:
+        await server.close()
+        await builds.cancel_all()
+        await control.close()
+        for machine in fleet.all():
+            machine.let_go()
+        network.close()
+        await journal.close()
+        vmm.close()
+        scribe.close()
+        log.info("agent.down")
+
+
+async def _vmm(config: HostConfig) -> Qemu:
+    current = load_image(config.images)
+    accelerator = await probe(config.accelerator, kernel=current.kernel, folder=config.folder)
+    return await Qemu.detect(instance=config.instance, accelerator=accelerator, folder=config.folder)
+
+
+def _builder_settings(config: HostConfig) -> BuilderSettings:
+    return BuilderSettings(env=dict(config.builder_env), nameservers=config.nameservers, ca_bundle=config.ca_bundle)
+
+
+def _ca_bundle(path: Path) -> str:
+    """The certificates apps with a way out are given: the host's own, which may name the operator's."""
+    return path.read_text() if path.exists() else ""
+
+
+def _folder(path: Path) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_folder(path)

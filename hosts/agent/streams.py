@@ -1,0 +1,159 @@
+"""What the tunnel's streams meet on this host: machines that wake when bytes come for them, and the agent's own API.
+
+A stream to a sleeping machine starts the wake and the TCP handshake side by side (packets wait in the tap until the vCPUs run), but no
+byte passes before the gate is open. Refusals carry the codes of tunnel/wire/SPEC.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from hosts.agent.machine import Machine
+from hosts.agent.starts import Gone, StartFailed
+from hosts.guest.client import GuestError
+from hosts.net.network import NetworkError
+from hosts.wire.events import Cause
+from hosts.wire.spec import MachineId
+from hosts.wire.states import MachineState
+from tunnel.dial import Target
+from tunnel.tasks import spawn
+from tunnel.wire import Code, Refused
+
+log = structlog.get_logger(__name__)
+
+WAKE_DEADLINE_S = 110.0  # below the dialer's own limit of 120 s, so that the refusal names the phase
+CONNECT_DEADLINE_S = 10.0
+CONNECT_ATTEMPT_S = 3.0
+CONNECT_RETRY_S = 0.02
+HOST_CONNECT_TIMEOUT_S = 5.0
+
+FindMachine = Callable[[MachineId], Machine | None]
+
+
+class MachineGate:
+    """Holds the bytes of one stream while its machine sleeps."""
+
+    def __init__(self, machine: Machine, *, may_wake: bool) -> None:
+        self._machine = machine
+        self._may_wake = may_wake
+
+    def is_open(self) -> bool:
+        """Whether bytes may pass now."""
+        return self._machine.gate_open
+
+    async def wait(self) -> None:
+        """Wake the machine, or Refused."""
+        with self._machine.activity.held():
+            await wake(self._machine, may_wake=self._may_wake)
+
+    def touch(self) -> None:
+        """Bytes came."""
+        self._machine.activity.touch()
+
+
+class Streams:
+    """`tunnel.dial.Handler`."""
+
+    def __init__(self, *, find: FindMachine, machines: Callable[[], list[Machine]], api_socket: Path) -> None:
+        self._find = find
+        self._machines = machines
+        self._api_socket = api_socket
+
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
+        """A connection to the app, awake."""
+        found = self._find(MachineId(machine))
+        if found is None:
+            raise Refused(Code.MACHINE_UNKNOWN, "find", f"no machine {machine} on this host")
+        with found.activity.held():
+            early = _connect_early(found) if may_wake else None
+            try:
+                await wake(found, may_wake=may_wake)
+            except BaseException:
+                if early is not None:
+                    early.cancel()
+                raise
+            sock = await _finish(early) if early is not None else None
+            return Target(sock or await _connect(found, request), MachineGate(found, may_wake=may_wake))
+
+    async def open_host(self) -> socket.socket:
+        """A connection to the agent's API."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            async with asyncio.timeout(HOST_CONNECT_TIMEOUT_S):
+                await asyncio.get_running_loop().sock_connect(sock, str(self._api_socket))
+        except (OSError, TimeoutError) as e:
+            sock.close()
+            raise Refused(Code.HOST_BUSY, "connect", f"the host agent's API does not answer: {e}") from None
+        return sock
+
+    def activity(self, edge: str, machine: str, in_flight: int) -> None:
+        """An edge tells how many requests it has in flight."""
+        found = self._find(MachineId(machine))
+        if found is not None:
+            found.activity.set_in_flight(edge, in_flight)
+
+    def link_lost(self, edge: str) -> None:
+        """A closed link has nothing in flight."""
+        for machine in self._machines():
+            machine.activity.forget(edge)
+
+
+async def wake(machine: Machine, *, may_wake: bool) -> None:
+    """Return once the gate is open, or Refused."""
+    if machine.gate_open:
+        return
+    if not may_wake:
+        raise Refused(Code.MACHINE_ASLEEP, "wake", f"the machine is {machine.history.state} and this route may not wake it")
+    try:
+        await machine.wake(Cause.REQUEST, deadline_s=WAKE_DEADLINE_S)
+    except StartFailed as e:
+        code = Code.MACHINE_FAILED if machine.history.state is MachineState.FAILED else Code.WAKE_FAILED
+        raise Refused(code, e.failure.phase, f"{e.failure.code}: {e.failure.message}") from None
+    except Gone:
+        raise Refused(Code.MACHINE_UNKNOWN, "wake", "the machine is being removed") from None
+    except TimeoutError:
+        raise Refused(Code.WAKE_TIMEOUT, machine.phase, f"not awake after {WAKE_DEADLINE_S:.0f} s") from None
+
+
+async def _connect(machine: Machine, request: str) -> socket.socket:
+    """Connect to the app, patiently: it may be restarting, or have moved to another port."""
+    last: Exception | None = None
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            while True:
+                try:
+                    return await machine.connect(CONNECT_ATTEMPT_S)
+                except (OSError, TimeoutError, GuestError, NetworkError) as e:
+                    last = e
+                await asyncio.sleep(CONNECT_RETRY_S)
+    except TimeoutError:
+        log.warning("stream.app_refused", machine=machine.spec.machine_id, request=request, error=str(last))
+        raise Refused(Code.APP_REFUSED, "connect", f"the app does not accept connections: {last}") from None
+
+
+def _connect_early(machine: Machine) -> asyncio.Task[socket.socket | None] | None:
+    """Only to a paused machine: its process still holds the tap, so the handshake waits there and is not lost."""
+    if machine.history.state is not MachineState.PAUSED:
+        return None
+    return spawn(_try_connect(machine), name=f"connect-{machine.spec.machine_id}")
+
+
+async def _try_connect(machine: Machine) -> socket.socket | None:
+    with contextlib.suppress(OSError, TimeoutError, GuestError, NetworkError):
+        return await machine.connect(CONNECT_ATTEMPT_S)
+    return None
+
+
+async def _finish(early: asyncio.Task[socket.socket | None]) -> socket.socket | None:
+    """The early connection if it came about. After a cold boot it did not, and waiting for its time-out would be in vain."""
+    try:
+        async with asyncio.timeout(1.0):
+            return await early
+    except TimeoutError:
+        return None
