@@ -1,0 +1,1 @@
+"""The steps of `deploy/images/build`: kernel, base image, initramfs, and the shelf they are put on."""

@@ -1,0 +1,41 @@
+"""The guest's kernel command line. One for all machines of a host, so that equal machines have equal arguments."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from hosts.guest.image import GuestImage
+from hosts.vmm.protocol import Boot
+
+
+class Role(StrEnum):
+    """What the initramfs makes of the machine's disks."""
+
+    MACHINE = "machine"  # base + release + data
+    BUILDER = "builder"  # base + data; source and output are left as they are
+
+
+COMMON = (
+    "console=ttyS0",
+    "quiet",
+    "loglevel=3",
+    # An oops ends the guest, and QEMU with it: a half-dead guest behind a VMM that says "running" helps nobody.
+    "oops=panic",
+    "panic=-1",
+    "reboot=t",
+    # virtio-rng and the host's entropy at start do the rest; without this the first reader of /dev/random may wait.
+    "random.trust_cpu=on",
+)
+
+
+def kernel_cmdline(role: Role = Role.MACHINE, *, tsc_khz: int = 0) -> str:
+    """`tsc_khz` is needed under TCG (hosts.guest.tsc) and must be 0 under KVM, which tells its guests by itself."""
+    words = [*COMMON, f"burrow.role={role}"]
+    if tsc_khz:
+        words.append(f"tsc_early_khz={tsc_khz}")
+    return " ".join(words)
+
+
+def guest_boot(image: GuestImage, role: Role = Role.MACHINE, *, tsc_khz: int = 0) -> Boot:
+    """What a VMM needs to start this image's kernel."""
+    return Boot(kernel=image.kernel, initramfs=image.initramfs, cmdline=kernel_cmdline(role, tsc_khz=tsc_khz))
