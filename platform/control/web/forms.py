@@ -1,4 +1,7 @@
-"""The dashboard's forms. They check shape only; the services decide and say why not, and `refused` shows that beside the field."""
+"""The dashboard's forms.
+
+They check shape only: the services decide and say why not, and `refused` shows that beside the field.
+"""
 
 from __future__ import annotations
 

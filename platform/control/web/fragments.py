@@ -1,7 +1,7 @@
 """Parts of a page that keep themselves fresh.
 
-Each part carries a mark of what it shows; a poll sends the marks it has and gets back only the parts that differ, or 204. So a part
-that did not change is never replaced: focus, selection and a screen reader's place stay where they are.
+Each part carries a mark of what it shows; a poll sends the marks it has and gets only the parts that differ, or 204.
+So a part that did not change is never replaced: focus, selection and a screen reader's place stay where they are.
 """
 
 from __future__ import annotations

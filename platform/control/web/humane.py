@@ -1,6 +1,6 @@
 """Times, lengths and money as a person reads them.
 
-Pure functions of their arguments: the clock is passed in. Money is never rounded: every micro-unit of the ledger is shown.
+Pure functions of their arguments: the clock is passed in. Money is never rounded: each micro-unit of the ledger is shown.
 """
 
 from __future__ import annotations
@@ -68,6 +68,16 @@ def ago(moment: dt.datetime, now: dt.datetime) -> str:
     if days <= DAYS_SHOWN_AS_AGE:
         return f"{days} days ago"
     return f"{moment.astimezone(dt.UTC):%-d %b %Y}"
+
+
+def lasting(moment: dt.datetime, now: dt.datetime) -> str:
+    """How long something has been so: "for a moment", "for 3 min"."""
+    age = ago(moment, now)
+    if age.endswith(" ago"):
+        return f"for {age.removesuffix(' ago')}"
+    if age == "just now":
+        return "for a moment"
+    return "for a day" if age == "yesterday" else f"since {age}"
 
 
 def exact(moment: dt.datetime) -> str:

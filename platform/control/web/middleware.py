@@ -1,7 +1,7 @@
 """Headers every dashboard page carries.
 
-No inline script or style anywhere, so the content security policy names only this site's own files; nothing a signed-in person saw
-is kept by a cache.
+No inline script or style anywhere, so the content security policy names only this site's own files; nothing a signed-in
+person saw is kept by a cache.
 """
 
 from __future__ import annotations

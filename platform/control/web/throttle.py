@@ -1,7 +1,7 @@
 """Slow down whoever guesses passwords.
 
-A bounded record of recent failures per key, kept in this worker's memory: with N web workers a guesser gets at most N times the
-limit, and no page needs Redis to let a person in. When the record is full the oldest key is forgotten first.
+A bounded record of recent failures per key, kept in this worker's memory: with N web workers a guesser gets at most N
+times the limit, and no page needs Redis to let a person in. When the record is full the oldest key is forgotten first.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class Throttle:
         """The right password came: start over."""
         with self._lock:
             self._seen.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._seen.clear()
 
     def _fresh(self, key: str) -> deque[float] | None:
         times = self._seen.get(key)

@@ -17,7 +17,7 @@ from control.routes import services as routing
 from control.web import pages
 from control.web.access import SignedInRequest, own_app, signed_in
 from control.web.forms import DeleteForm, PolicyForm, refused
-from control.web.fragments import answer_poll, fragment
+from control.web.fragments import Fragment, answer_poll, fragment
 
 UNPROCESSABLE = 422
 MAX_LINE = 10_000_000  # no log is longer; a larger number is not one of ours
@@ -144,6 +144,11 @@ def own_deploy(request: SignedInRequest, name: str, number: int) -> tuple[App, D
         raise Http404 from None
 
 
+def deploy_fragment(found: App, row: pages.DeployRow) -> Fragment:
+    """The live part of a deploy's own page."""
+    return fragment("deploy", "deploy", {"app": found, "deploy": row, "own_page": True})
+
+
 def line_number(text: str | None) -> int:
     """A line number from a query string; anything else reads as the beginning."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < len(str(MAX_LINE))):
@@ -162,7 +167,7 @@ def deploy(request: SignedInRequest, name: str, number: int) -> HttpResponse:
         "app": found,
         "deploy": row,
         "log": pages.log_part(view, after=line_number(request.GET.get("after"))),
-        "live": {"deploy": fragment("deploy", "deploy", {"app": found, "deploy": row})},
+        "live": {"deploy": deploy_fragment(found, row)},
     }
     return render(request, "web/deploy.html", context)
 
@@ -173,7 +178,7 @@ def deploy_live(request: SignedInRequest, name: str, number: int) -> HttpRespons
     """What changed about a deploy."""
     found, view = own_deploy(request, name, number)
     row = pages.deploy_row(view, live_release=pages.live_release(found))
-    return answer_poll(request, [fragment("deploy", "deploy", {"app": found, "deploy": row})])
+    return answer_poll(request, [deploy_fragment(found, row)])
 
 
 @require_safe

@@ -1,7 +1,7 @@
 """What the pages call things: one word per state of an app, each with what it costs.
 
-The host knows nine states of a machine and control three more; a person needs eight words. `paused`, `suspending` and `suspended`
-all read "asleep", because all three wake on use and none is charged for running.
+The host knows nine states of a machine and control three more; a person needs nine words. `paused`, `suspending` and
+`suspended` all read "asleep", because all three wake on use and none is charged for running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTHING = "costs nothing"
 
 @dataclass(frozen=True, slots=True)
 class StateWord:
-    """A state as shown: `word` in the pill, `tone` picks its colour, `meaning`, `price` and `detail` stand beside it."""
+    """A state as shown: `word` in the pill, `tone` picks its colour; `meaning`, `price`, `detail` stand beside it."""
 
     word: str
     tone: str
@@ -77,10 +77,10 @@ def state_word(state: str, *, rate_micros_per_s: int, currency: str) -> StateWor
 
 
 CAUSES: dict[str, str] = {
-    Cause.DEPLOY: "a deploy",
-    Cause.REQUEST: "a request",
-    Cause.API: "woken by hand",
-    Cause.CHECKPOINT: "after a checkpoint",
+    Cause.DEPLOY: "deploy",
+    Cause.REQUEST: "request",
+    Cause.API: "by hand",
+    Cause.CHECKPOINT: "checkpoint",
     Cause.ADOPTED: "found running",
 }
 UNTIL: dict[str, str] = {

@@ -90,3 +90,16 @@ def test_the_title_of_a_time_is_exact_and_in_utc() -> None:
 )
 def test_sizes_are_in_binary_units(count: int, text: str) -> None:
     assert humane.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        (dt.timedelta(seconds=3), "for a moment"),
+        (dt.timedelta(minutes=3), "for 3 min"),
+        (dt.timedelta(hours=30), "for a day"),
+        (dt.timedelta(days=60), "since 3 Jan 2026"),
+    ],
+)
+def test_a_state_reads_as_how_long_it_lasts(before: dt.timedelta, text: str) -> None:
+    assert humane.lasting(NOW - before, NOW) == text

@@ -19,11 +19,23 @@ def ago(moment: dt.datetime | None) -> SafeString:
     """A <time> that reads "3 min ago" and says the exact moment on hover."""
     if moment is None:
         return SafeString("")
+    return _time(moment, humane.ago(moment, timezone.now()))
+
+
+@register.simple_tag
+def lasting(moment: dt.datetime | None) -> SafeString:
+    """A <time> that reads "for 3 min" and says on hover since when exactly."""
+    if moment is None:
+        return SafeString("")
+    return _time(moment, humane.lasting(moment, timezone.now()))
+
+
+def _time(moment: dt.datetime, text: str) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         moment.astimezone(dt.UTC).isoformat(timespec="milliseconds"),
         humane.exact(moment),
-        humane.ago(moment, timezone.now()),
+        text,
     )
 
 
