@@ -28,6 +28,8 @@ MAX_HEAD_BYTES = 16 * 1024
 MAX_HEADERS = 100
 MAX_JSON_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
+LINGER_S = 2.0
+MAX_LINGER_BYTES = 4 * 1024 * 1024
 MAX_CONNECTIONS = 128
 BACKLOG = 64
 
@@ -153,6 +155,7 @@ class ApiServer:
                     writer.write(_render(answer))
                     async with asyncio.timeout(ANSWER_TIMEOUT_S):
                         await writer.drain()
+                    await _let_it_finish(reader, writer)
         except (OSError, TimeoutError):
             pass  # the caller is gone or does not read: nobody is left to tell
         finally:
@@ -194,6 +197,15 @@ class ApiServer:
         except Exception:  # noqa: BLE001 - the loop that must not die: one broken request is an answer, not the end of the API
             log.exception("api.bug")
             return _error(ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "host:bug", "the host agent failed on this request"))
+
+
+async def _let_it_finish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Closing over unread bytes would reset the connection and take the answer with it: read on for a moment."""
+    writer.write_eof()
+    async with asyncio.timeout(LINGER_S):
+        for _ in range(MAX_LINGER_BYTES // READ_BYTES):
+            if not await reader.read(READ_BYTES):
+                return
 
 
 def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
