@@ -106,7 +106,8 @@ def _program(instance: Instance, program: Program) -> str:
             "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
             "directory": _escaped(str(program.folder)),
             "priority": program.priority,
-            "autostart": "true", "autorestart": "true", "startsecs": 1, "startretries": RETRIES,
+            # Started by deploy/up in its order (the database is migrated before web runs), restarted by the supervisor.
+            "autostart": "false", "autorestart": "true", "startsecs": 1, "startretries": RETRIES,
             "stopsignal": program.stop_signal, "stopwaitsecs": program.stop_wait_s,
             "stopasgroup": group, "killasgroup": group,
             "stdout_logfile": _escaped(str(instance.var / "log" / f"{program.name}.log")),

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-SIGN_OF_LIFE_S = 5
+FIRST_SIGN_OF_LIFE_S = 5
+SIGN_OF_LIFE_S = 15
 SHOWN_ON_FAILURE_LINES = 15
 
 
@@ -42,7 +43,9 @@ class Say:
         over = threading.Event()
 
         def sign_of_life() -> None:
-            while not over.wait(SIGN_OF_LIFE_S):
+            pause = FIRST_SIGN_OF_LIFE_S
+            while not over.wait(pause):
+                pause = SIGN_OF_LIFE_S
                 self.line(f"    … {title} ({time.monotonic() - started:.0f} s)")
 
         thread = threading.Thread(target=sign_of_life, daemon=True)
@@ -53,7 +56,7 @@ class Say:
             over.set()
             thread.join(timeout=SIGN_OF_LIFE_S)
         taken = time.monotonic() - started
-        if taken > SIGN_OF_LIFE_S:
+        if taken > FIRST_SIGN_OF_LIFE_S:
             self.line(f"    done in {taken:.0f} s")
 
     def run(
