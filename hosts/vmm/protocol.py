@@ -1,6 +1,8 @@
-"""The small protocol between a machine's life (`hosts.agent`) and whatever runs its vCPUs (QEMU here; Firecracker may follow).
+"""The small protocol between a machine's life (`hosts.agent`) and whatever runs its vCPUs (QEMU here; Firecracker may
+follow).
 
-Readiness is never decided here: a VMM that says "running" may hold a dead guest. Exit code 0 is a crash unless we asked for it.
+Readiness is never decided here: a VMM that says "running" may hold a dead guest. Exit code 0 is a crash unless we
+asked for it.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ class VmConfig:
     """One microVM. Equal configs give equal QEMU arguments, which is what makes a snapshot loadable."""
 
     name: str  # machine id or "build-<id>"
-    folder: Path  # the machine's own folder, owned by `uid`, mode 0700: memory file, QMP socket, console log
+    folder: Path  # of this VMM alone, owned by root, mode 0700: the memory file and the agent's ends of QMP and console
     memory_mib: int
     vcpus: int
     boot: Boot
     disks: tuple[Disk, ...]
     mac: str
-    netns: str  # the network namespace the process is started in; its tap is `tap0`
-    uid: int  # the unprivileged uid (and gid) QEMU runs as
+    netns: str  # the network namespace whose `tap0` the guest gets
+    uid: int  # the unprivileged uid (and gid) the VMM runs as; memory file and writable disks become its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,21 @@ class Vm(Protocol):
         ...
 
     async def save(self, state: Path) -> None:
-        """Write device state (not memory: it stays in its file) of a paused VM to `state`, fsynced; the VM may go on after."""
+        """Write device state (not memory: it stays in its file) of a paused VM to `state`, fsynced; the VM may go on
+        after.
+        """
 
     async def kill(self) -> None:
-        """SIGKILL and wait until the process is gone. Idempotent."""
+        """SIGKILL, wait until the process is gone, give back what it used. Idempotent; also due after an end nobody
+        asked for.
+        """
+
+    def console_tail(self) -> str:
+        """What the guest printed last (at most 64 KiB), also after its end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the process without ending it: the agent stops, the machine goes on. Idempotent."""
 
 
 class Vmm(Protocol):
@@ -93,8 +106,14 @@ class Vmm(Protocol):
         """What a snapshot must match to be loaded: VMM version and everything of its arguments that shapes state."""
         ...
 
+    def arguments_sha256(self, config: VmConfig) -> str:
+        """The hash of everything in `config` that shapes device state; a snapshot must match it as well."""
+        ...
+
     async def boot(self, config: VmConfig) -> Vm:
-        """Start with a fresh memory file and let the kernel boot; returns once vCPUs run. Removes an old memory file first."""
+        """Start with a fresh memory file and let the kernel boot; returns once vCPUs run. Removes an old memory file
+        first.
+        """
         ...
 
     async def load(self, config: VmConfig, state: Path) -> Vm:
@@ -102,5 +121,7 @@ class Vmm(Protocol):
         ...
 
     async def adopt(self, config: VmConfig, record: ProcessRecord) -> Vm | None:
-        """Take over a process that outlived the agent; None if it is gone or is another process."""
+        """Take over a process that outlived the agent; None if it is gone, is another process, or hung and was
+        killed.
+        """
         ...

@@ -1,0 +1,163 @@
+"""Limits on one VMM's memory, CPU and number of tasks, with cgroup v2 or, where a host still has it, v1.
+
+A machine's cgroup is made before its QEMU and removed after it, so it is also how QEMUs are found that nobody
+remembers. The instance id is in every path.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hosts.vmm.protocol import VmmError
+
+log = logging.getLogger(__name__)
+
+CONTROLLERS = ("memory", "cpu", "pids")
+PERIOD_US = 100_000
+REMOVE_TIMEOUT_S = 2.0
+REMOVE_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one VMM may use."""
+
+    memory_bytes: int
+    cpus: float
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    """One mounted cgroup tree and the controllers of ours that live in it."""
+
+    root: Path
+    version: int
+    controllers: tuple[str, ...]
+
+
+class Cgroups:
+    """The cgroups of one instance. Blocking, but quick."""
+
+    def __init__(self, instance: str, hierarchies: tuple[_Hierarchy, ...]) -> None:
+        self._parent = f"burrow-{instance}"
+        self._hierarchies = hierarchies
+
+    @classmethod
+    def detect(cls, instance: str, mounts: Path = Path("/proc/self/mounts")) -> Cgroups:
+        """Find where this host keeps each controller; a missing one is said once and done without."""
+        hierarchies = _hierarchies(mounts.read_text())
+        found = {controller for hierarchy in hierarchies for controller in hierarchy.controllers}
+        for controller in CONTROLLERS:
+            if controller not in found:
+                log.warning("this host has no %s cgroup controller: machines run without that limit", controller)
+        return cls(instance, hierarchies)
+
+    def make(self, name: str, limits: Limits) -> None:
+        """Make the cgroup of a machine, or set the limits of the one there is."""
+        for hierarchy in self._hierarchies:
+            parent = hierarchy.root / self._parent
+            try:
+                parent.mkdir(exist_ok=True)
+                if hierarchy.version == 2:
+                    for above in (hierarchy.root, parent):
+                        _enable(above, hierarchy.controllers)
+                (parent / name).mkdir(exist_ok=True)
+                for file, value in _settings(hierarchy, limits):
+                    (parent / name / file).write_text(value)
+            except OSError as e:
+                raise VmmError(f"cgroup {parent / name}: {e.strerror}") from None
+
+    def admit(self, name: str, pid: int) -> None:
+        """Put a process, and with it all it will start, under the limits."""
+        for path in self._paths(name):
+            (path / "cgroup.procs").write_text(str(pid))
+
+    def pids(self, name: str) -> frozenset[int]:
+        """The live processes under a machine's limits."""
+        found: set[int] = set()
+        for path in self._paths(name):
+            try:
+                found.update(int(line) for line in (path / "cgroup.procs").read_text().split())
+            except OSError:
+                continue  # removed by someone else meanwhile
+        return frozenset(found)
+
+    def names(self) -> frozenset[str]:
+        """The machines that have a cgroup of this instance."""
+        parents = [hierarchy.root / self._parent for hierarchy in self._hierarchies]
+        return frozenset(
+            path.name for parent in parents if parent.is_dir() for path in parent.iterdir() if path.is_dir()
+        )
+
+    def remove(self, name: str) -> None:
+        """Remove a machine's cgroup, waiting a moment for its last process to be gone; idempotent."""
+        deadline = time.monotonic() + REMOVE_TIMEOUT_S
+        for path in self._paths(name):
+            while True:
+                try:
+                    path.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError as e:
+                    if time.monotonic() > deadline:
+                        raise VmmError(f"cgroup {path} stays: {e.strerror}") from None
+                    time.sleep(REMOVE_POLL_S)
+                else:
+                    break
+
+    def remove_parent(self) -> None:
+        """Remove the instance's own level once no machine is left; a machine that came meanwhile keeps it."""
+        for hierarchy in self._hierarchies:
+            try:
+                (hierarchy.root / self._parent).rmdir()
+            except OSError:
+                continue
+
+    def _paths(self, name: str) -> list[Path]:
+        return [hierarchy.root / self._parent / name for hierarchy in self._hierarchies]
+
+
+def _hierarchies(mounts: str) -> tuple[_Hierarchy, ...]:
+    """v2 wins for every controller it has; the rest is looked for in v1."""
+    found: list[_Hierarchy] = []
+    left = set(CONTROLLERS)
+    lines = [line.split() for line in mounts.splitlines()]
+    for _, path, kind, _options, *_ in lines:
+        if kind == "cgroup2":
+            offered = set((Path(path) / "cgroup.controllers").read_text().split())
+            if here := left & offered:
+                found.append(_Hierarchy(Path(path), 2, tuple(sorted(here))))
+                left -= here
+    for _, path, kind, options, *_ in lines:
+        if kind == "cgroup" and (here := left & set(options.split(","))):
+            found.append(_Hierarchy(Path(path), 1, tuple(sorted(here))))
+            left -= here
+    return tuple(found)
+
+
+def _enable(folder: Path, controllers: tuple[str, ...]) -> None:
+    control = folder / "cgroup.subtree_control"
+    missing = set(controllers) - set(control.read_text().split())
+    if missing:
+        control.write_text(" ".join(f"+{controller}" for controller in sorted(missing)))
+
+
+def _settings(hierarchy: _Hierarchy, limits: Limits) -> list[tuple[str, str]]:
+    quota_us = int(limits.cpus * PERIOD_US)
+    if hierarchy.version == 2:
+        every = {
+            "memory": [("memory.max", str(limits.memory_bytes)), ("memory.oom.group", "1")],
+            "cpu": [("cpu.max", f"{quota_us} {PERIOD_US}")],
+            "pids": [("pids.max", str(limits.tasks))],
+        }
+    else:
+        every = {
+            "memory": [("memory.limit_in_bytes", str(limits.memory_bytes))],
+            "cpu": [("cpu.cfs_period_us", str(PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us))],
+            "pids": [("pids.max", str(limits.tasks))],
+        }
+    return [setting for controller in hierarchy.controllers for setting in every[controller]]
