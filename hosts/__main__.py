@@ -1,4 +1,4 @@
-"""`python -m hosts`: the host agent as a process. SIGTERM stops serving; machines run on and are adopted by the next agent."""
+"""`python -m hosts`: the host agent as a process. SIGTERM stops serving; machines run on for the next agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def set_up_logs() -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
         )
     )
     root = logging.getLogger()

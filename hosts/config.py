@@ -1,6 +1,7 @@
-"""The host agent's settings, parsed strictly from the environment: a missing or malformed variable refuses the start by name.
+"""The host agent's settings, parsed strictly from the environment: a bad variable refuses the start by name.
 
-Nothing else in `hosts` reads `os.environ`. A secret comes from the file its `..._FILE` variable names, never from a variable's value.
+Nothing else in `hosts` reads `os.environ`. A secret comes from the file its `..._FILE` variable names, never from a
+variable's value.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class HostConfig:
         return cls(
             instance=read.matching("BURROW_INSTANCE", _INSTANCE, "six lower-case hex digits"),
             var=read.folder("BURROW_VAR"),
-            host_id=read.matching("BURROW_HOST_ID", _HOST_ID, "lower-case letters, digits and inner dashes, at most 40"),
+            host_id=read.matching(
+                "BURROW_HOST_ID", _HOST_ID, "lower-case letters, digits and inner dashes, at most 40"
+            ),
             folder=read.host_dir(),
             edge_links=read.edge_links(),
             link_token=read.secret("BURROW_LINK_TOKEN_FILE"),
@@ -113,7 +116,9 @@ class _Reader:
     def host_dir(self) -> Path:
         value = self.folder("BURROW_HOST_DIR")
         if len(str(value)) > MAX_HOST_DIR_CHARS:
-            raise ConfigError(f"BURROW_HOST_DIR={value}: longer than {MAX_HOST_DIR_CHARS} characters; its sockets would not fit")
+            raise ConfigError(
+                f"BURROW_HOST_DIR={value}: longer than {MAX_HOST_DIR_CHARS} characters; its sockets would not fit"
+            )
         return value
 
     def secret(self, name: str) -> str:
@@ -164,7 +169,9 @@ class _Reader:
             value = json.loads(path.read_text())
         except (OSError, ValueError) as e:
             raise ConfigError(f"BURROW_BUILDER_ENV={path}: {e}") from None
-        if not isinstance(value, dict) or not all(_VARIABLE.fullmatch(k) and isinstance(v, str) for k, v in value.items()):
+        if not isinstance(value, dict) or not all(
+            _VARIABLE.fullmatch(k) and isinstance(v, str) for k, v in value.items()
+        ):
             raise ConfigError(f"BURROW_BUILDER_ENV={path}: wanted a JSON object of variables, all strings")
         return tuple(sorted(value.items()))
 

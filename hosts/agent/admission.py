@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEALTH_PATH = re.compile(r"(?:/[\x21-\x7e]*)?")
 
 
-class BadSpec(ValueError):
+class BadSpec(ValueError):  # noqa: N818 - reads as the fact it states
     """A value no machine or build can have; the text names the field and the rule."""
 
 
@@ -44,11 +44,16 @@ def check_machine(spec: MachineSpec) -> None:
     _need(0 < len(process.command) <= MAX_COMMAND_CHARS and "\0" not in process.command, "process.command: some text")
     _need(process.cwd.startswith("/") and "\0" not in process.cwd, "process.cwd: an absolute path")
     _need(process.port in PORTS, "process.port: 1 to 65535")
-    _need(_HEALTH_PATH.fullmatch(process.health_path) is not None, "process.health_path: empty, or a path of visible ASCII")
+    _need(
+        _HEALTH_PATH.fullmatch(process.health_path) is not None,
+        "process.health_path: empty, or a path of visible ASCII",
+    )
     _need(len(process.env) <= MAX_VARIABLES, f"process.env: at most {MAX_VARIABLES} variables")
     _need(sum(len(k) + len(v) for k, v in process.env) <= MAX_VARIABLES_CHARS, "process.env: too much text")
     for name, value in process.env:
-        _need(_VARIABLE.fullmatch(name) is not None and "\0" not in value, f"process.env: {name[:60]!r} is not a variable")
+        _need(
+            _VARIABLE.fullmatch(name) is not None and "\0" not in value, f"process.env: {name[:60]!r} is not a variable"
+        )
     check_policy(spec.policy)
 
 

@@ -1,7 +1,7 @@
-"""The builds of this host: declared, fed with a source tar that goes straight to disk, run a few at a time, watched by long poll.
+"""The builds of this host: declared, fed with a source tar that goes straight to disk, run a few at a time.
 
-The work itself is `hosts.builder`'s. A build lives in memory and in one spool folder; an agent that restarts forgets it, its caller
-sees `build:unknown` and starts it anew, and `reclaim` removes the folder.
+The work itself is `hosts.builder`'s. A build lives in memory and in one spool folder; an agent that restarts forgets
+it, its caller sees `build:unknown` and starts it anew, and `reclaim` removes the folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class SourceTooLarge(Exception):  # noqa: N818 - reads as the fact it states
 class BuildWork(Protocol):
     """`hosts.builder.builder.Builder`."""
 
-    async def build(self, spec: BuildSpec, source: Path, place: BuildPlace, watch: BuildWatch) -> BuiltImage | Failure: ...
+    async def build(
+        self, spec: BuildSpec, source: Path, place: BuildPlace, watch: BuildWatch
+    ) -> BuiltImage | Failure: ...
 
 
 class Build:
@@ -116,7 +118,9 @@ class Build:
 class Builds:
     """Declares, runs, cancels and forgets builds."""
 
-    def __init__(self, folder: Path, work: BuildWork, *, slots: Slots, uid_of: Callable[[int], int], scribe: Scribe, at_once: int) -> None:
+    def __init__(
+        self, folder: Path, work: BuildWork, *, slots: Slots, uid_of: Callable[[int], int], scribe: Scribe, at_once: int
+    ) -> None:
         self._folder = folder
         self._work = work
         self._slots = slots
@@ -143,7 +147,7 @@ class Builds:
         return True
 
     async def receive(self, build: Build, chunks: AsyncIterator[bytes]) -> None:
-        """Take the source and start. Nothing changes if it has been taken; a source that broke off may be sent again."""
+        """Take the source and start; nothing changes if it has been taken. One that broke off may be sent again."""
         if build.started or build.receiving:
             async for _ in chunks:  # read to the end, or the sender would see a reset instead of the answer
                 pass
@@ -192,7 +196,7 @@ class Builds:
             return await self._work.build(build.spec, build.source, BuildPlace(slot, uid, place), build)
         except OSError as e:
             return Failure("build:host", "booting", f"the host could not start the builder: {e}")
-        except Exception:  # noqa: BLE001 - a bug of ours in one build must end as its outcome, or its caller would wait for ever
+        except Exception:  # a bug of ours must end as the build's outcome, or its caller would wait for ever
             log.exception("build.bug", build=build.spec.build_id)
             return Failure("build:host", "booting", "the host agent failed on this build")
         finally:

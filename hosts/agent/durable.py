@@ -1,7 +1,7 @@
 """Small files that survive a crash at any line: written beside, fsynced, renamed, and the folder fsynced.
 
-The event loop never waits for a disk: `Scribe` owns the threads that do. They are the agent's own pool, so that hashing an image
-or copying a disk in the default pool cannot delay a wake.
+The event loop never waits for a disk: `Scribe` owns the threads that do. They are the agent's own pool, so that
+hashing an image or copying a disk in the default pool cannot delay a wake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """All machines of this host: who exists, which slot each one has, and what may still be taken on.
 
-A machine exists from the moment its spec is on disk until its folder is gone; in between the dict here is the only index. Slots (network
-namespace, uid) are given out lowest first and are free again only when nothing of the machine is left.
+A machine exists from the moment its spec is on disk until its folder is gone; in between the dict here is the only
+index. Slots (network namespace, uid) are given out lowest first and are free again only when nothing of the machine
+is left.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Fleet:
     async def _make(self, spec: MachineSpec) -> Machine:
         parts = self.parts
         try:
-            # What a machine surely takes: its memory file (reserved at boot) and the beginnings of a disk. The rest is sparse.
+            # What a machine surely takes: its memory file (reserved at boot) and the beginnings of a disk. The rest
+            # is sparse.
             await parts.scribe.run(require_free, parts.machines, (spec.size.memory_mib + spec.size.disk_mib // 8) * MIB)
         except NoSpace as e:
             raise HostFull(str(e)) from None

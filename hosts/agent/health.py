@@ -45,9 +45,15 @@ async def check(namespace: Namespace, port: int, *, path: str, host: str, timeou
 async def _ask(namespace: Namespace, port: int, path: str, host: str) -> int:
     sock = await namespace.connect(port, ATTEMPT_TIMEOUT_S)
     try:
-        request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: burrow-health\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        head = (
+            f"GET {path} HTTP/1.1",
+            f"Host: {host}",
+            "User-Agent: burrow-health",
+            "Accept: */*",
+            "Connection: close",
+        )
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(sock, request.encode("ascii"))
+        await loop.sock_sendall(sock, "\r\n".join((*head, "", "")).encode("ascii"))
         return _status(await _first_line(loop, sock))
     finally:
         sock.close()
@@ -59,7 +65,9 @@ async def _first_line(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> b
         more = await loop.sock_recv(sock, MAX_STATUS_LINE_BYTES)
         data += more
         if not more or len(data) > MAX_STATUS_LINE_BYTES:
-            raise ValueError("it closed the connection without an HTTP answer" if not data else "its answer is not HTTP")
+            raise ValueError(
+                "it closed the connection without an HTTP answer" if not data else "its answer is not HTTP"
+            )
     return data.split(b"\n", 1)[0]
 
 

@@ -1,8 +1,9 @@
 """A machine's record as it changes, and the events those changes owe to control.
 
-A change is made in memory at once and made durable by `commit`: the record and the events of one commit are fsynced side by side.
-What could not be written stays owed and goes with the next commit; every event has its id from birth, so writing it twice is
-harmless. Sessions live here too: they can neither overlap nor end before they began, whatever the wall clock does.
+A change is made in memory at once and made durable by `commit`: the record and the events of one commit are fsynced
+side by side. What could not be written stays owed and goes with the next commit; every event has its id from birth,
+so writing it twice is harmless. Sessions live here too: they can neither overlap nor end before they began, whatever
+the wall clock does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ class History:
     """The present record of one machine and what is still to be written of it."""
 
     def __init__(
-        self, machine_id: MachineId, record: MachineRecord, *, files: MachineFiles, journal: Journal, scribe: Scribe, clock: Clock
+        self,
+        machine_id: MachineId,
+        record: MachineRecord,
+        *,
+        files: MachineFiles,
+        journal: Journal,
+        scribe: Scribe,
+        clock: Clock,
     ) -> None:
         self.record = record
         self._machine_id = machine_id
@@ -76,7 +84,9 @@ class History:
         started_ms = max(self._clock.wall_ms(), self.record.session_ended_ms)
         session = OpenSession(self._clock.new_id(), started_ms, cause)
         self.record = replace(self.record, session=session)
-        self._owe(EventKind.SESSION_STARTED, started_ms, session_id=session.session_id, started_at_ms=started_ms, cause=cause)
+        self._owe(
+            EventKind.SESSION_STARTED, started_ms, session_id=session.session_id, started_at_ms=started_ms, cause=cause
+        )
 
     def close_session(self, end_cause: EndCause, *, at_ms: int | None = None) -> None:
         """The vCPUs do not run any more as of now, or since `at_ms`. Nothing happens if no session is open."""
@@ -96,7 +106,7 @@ class History:
         )
 
     async def commit(self) -> None:
-        """Make everything so far durable. A disk that refuses is an alarm, not a failure: the machine goes on, the rest stays owed."""
+        """Make everything so far durable. A disk that refuses is an alarm, not a failure: the rest stays owed."""
         async with self._saving:
             events, self._owed = self._owed, []
             results = await asyncio.gather(

@@ -1,7 +1,8 @@
 """A small strict HTTP/1.1 server for the agent's API: one request per connection, bounded in every direction.
 
-Bytes are parsed by llhttp (httptools); a body is read only as fast as its consumer takes it, so an upload that goes to disk fills no
-memory. It listens on a Unix socket nobody but root and the edge's streams reach, yet what arrives is treated as a stranger's.
+Bytes are parsed by llhttp (httptools); a body is read only as fast as its consumer takes it, so an upload that goes
+to disk fills no memory. It listens on a Unix socket nobody but root and the edge's streams reach, yet what arrives is
+treated as a stranger's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
 
 
-class _BadRequest(Exception):
+class _BadRequest(Exception):  # noqa: N818 - reads as the fact it states
     pass
 
 
@@ -101,7 +102,9 @@ class Request:
         self.method = method
         parts = urlsplit(parsed.target.decode("ascii", errors="strict"))
         self.segments = tuple(unquote(s, errors="strict") for s in parts.path.split("/")[1:])
-        self.query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=20))
+        self.query = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=20)
+        )
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body, piece by piece."""
@@ -194,9 +197,11 @@ class ApiServer:
             return _error(e)
         except (OSError, TimeoutError):
             raise
-        except Exception:  # noqa: BLE001 - the loop that must not die: one broken request is an answer, not the end of the API
+        except Exception:  # the loop that must not die: one broken request is an answer, not the end of the API
             log.exception("api.bug")
-            return _error(ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "host:bug", "the host agent failed on this request"))
+            return _error(
+                ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "host:bug", "the host agent failed on this request")
+            )
 
 
 async def _let_it_finish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,8 @@
 """When a machine has had its rest due: what counts as activity, and the pure decision what to do about its absence.
 
-Idle is judged by what comes in through an edge, never by what the machine sends on its own. `next_step` reads no clock and does no
-IO; `Idler` is the loop around it. Putting to sleep asks `Activity` again at the last instant, so a byte that arrives meanwhile wins.
+Idle is judged by what comes in through an edge, never by what the machine sends on its own. `next_step` reads no
+clock and does no IO; `Idler` is the loop around it. Putting to sleep asks `Activity` again at the last instant, so a
+byte that arrives meanwhile wins.
 """
 
 from __future__ import annotations
@@ -76,9 +77,7 @@ class Step(StrEnum):
     SUSPEND = "suspend"
 
 
-def next_step(
-    *, state: MachineState, policy: Policy, in_flight: int, quiet_s: float, asleep_s: float
-) -> Step | None:
+def next_step(*, state: MachineState, policy: Policy, in_flight: int, quiet_s: float, asleep_s: float) -> Step | None:
     """What is due now: `quiet_s` since the last sign of activity, `asleep_s` since the machine was paused."""
     if in_flight:
         return None

@@ -1,8 +1,9 @@
-"""The host's event journal: one append-only file, fsynced before anyone relies on an event, kept until control acknowledges it.
+"""The host's event journal: one append-only file, fsynced before anyone relies on an event, kept until acknowledged.
 
-The file is a header line (`journal_id`, `base_seq`) and one checked line per event; event n of the file has seq base_seq + n. A
-torn tail is what a crash leaves and is cut off; a bad line with good lines after it is damage, and refused. Appends made while
-the disk is busy share one fsync. Acknowledged events are dropped by rewriting the file without them, never by editing it.
+The file is a header line (`journal_id`, `base_seq`) and one checked line per event; event n of the file has seq
+base_seq + n. A torn tail is what a crash leaves and is cut off; a bad line with good lines after it is damage, and
+refused. Appends made while the disk is busy share one fsync. Acknowledged events are dropped by rewriting the file
+without them, never by editing it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Journal:
         self._scribe = scribe
         self._waiting: list[_Waiting] = []
         self._writing = False
+        self._writer: asyncio.Task[None] | None = None
         self._file_lock = asyncio.Lock()
         self.grew = asyncio.Event()  # set when there is something to ship
         opened = _open(path, new_journal_id)
@@ -80,7 +82,7 @@ class Journal:
         self._waiting.extend(waiting)
         if not self._writing:
             self._writing = True
-            spawn(self._write_all(), name="journal-write")
+            self._writer = spawn(self._write_all(), name="journal-write")
         results = await asyncio.gather(*(w.done for w in waiting), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -111,8 +113,8 @@ class Journal:
 
     async def close(self) -> None:
         """Wait for writes under way and close the file."""
-        while self._writing:
-            await asyncio.sleep(0.001)
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
         async with self._file_lock:
             os.close(self._fd)
 
@@ -147,7 +149,7 @@ class Journal:
             await self._rewrite()
 
     async def _rewrite(self) -> None:
-        """Drop the acknowledged head. Failing only costs disk, so it is logged and tried again at the next acknowledgement."""
+        """Drop the acknowledged head. Failing only costs disk; the next acknowledgement tries again."""
         base_seq = self._base_seq + self._acked
         header = _header(self.journal_id, base_seq)
         kept = self._spans[self._acked :]
@@ -211,7 +213,7 @@ def _scan(data: bytes, start: int, path: Path) -> tuple[list[tuple[int, int]], i
 
 
 def _refuse_damage(data: bytes, at: int, path: Path) -> None:
-    """A crash tears only the end. A good line after a bad one means the file was damaged: dropping it would lose bills in silence."""
+    """A crash tears only the end. A good line after a bad one is damage: dropping it would lose bills in silence."""
     if any(_is_whole(line) for line in data[at:].splitlines()[1:]):
         raise JournalError(f"{path}: damaged at byte {at}; move it away to start a new journal")
 

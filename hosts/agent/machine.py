@@ -1,8 +1,8 @@
 """One machine: its spec, its record, its VMM, and the one lock (`turn`) under which it changes state.
 
-Verbs are safe to call at any time and in any order. `wake` is single flight: however many ask, one start runs, and it goes on when
-those who asked have given up. The gate is open exactly while the machine is `running` and the guest has met its contract; it closes
-in the same step in which the decision to sleep is final, so no byte falls between.
+Verbs are safe to call at any time and in any order. `wake` is single flight: however many ask, one start runs, and it
+goes on when those who asked have given up. The gate is open exactly while the machine is `running` and the guest has
+met its contract; it closes in the same step in which the decision to sleep is final, so no byte falls between.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Machine:
     # -- verbs
 
     async def wake(self, cause: Cause, *, deadline_s: float) -> None:
-        """Return once the gate is open. StartFailed, Gone or TimeoutError; the start itself goes on after a TimeoutError."""
+        """Return once the gate is open. StartFailed, Gone or TimeoutError; after a time-out the start goes on."""
         if self.gate_open:
             return
         if self._doomed:
@@ -174,7 +174,7 @@ class Machine:
         )
 
     async def connect(self, timeout_s: float) -> socket.socket:
-        """A connection to the app. The app may have moved since it was found, so a refusal asks the guest where it is now."""
+        """A connection to the app. It may have moved since it was found, so a refusal asks the guest where it is."""
         namespace = await self.network()
         try:
             return await namespace.connect(self._served_port(), timeout_s)
@@ -202,7 +202,14 @@ class Machine:
     async def ready(self, report: StartReport) -> None:
         """The guest answered: open the gate, and only then spend time on saying so."""
         self.history.become(
-            MachineEvent.READY, last_start=report, failure=None, failed_starts=0, retry_at_ms=0, proven=True, memory_lost="", log_tail=()
+            MachineEvent.READY,
+            last_start=report,
+            failure=None,
+            failed_starts=0,
+            retry_at_ms=0,
+            proven=True,
+            memory_lost="",
+            log_tail=(),
         )
         self.phase = ""
         self.activity.touch()
@@ -250,11 +257,17 @@ class Machine:
 
     def base_image(self) -> BaseImage:
         """The base image it was first booted with, or the newest where that one is gone."""
-        base = self.parts.base_images.find(self.history.record.base or "current") or self.parts.base_images.find("current")
+        base = self.parts.base_images.find(self.history.record.base or "current") or self.parts.base_images.find(
+            "current"
+        )
         if base is None:
-            raise StartFailed(Failure("boot:no_base_image", "prepare", "this host has no guest image; deploy/images/build makes one"))
+            raise StartFailed(
+                Failure("boot:no_base_image", "prepare", "this host has no guest image; deploy/images/build makes one")
+            )
         if not self.parts.images.has(self.spec.image):
-            raise StartFailed(Failure("image:unknown", "prepare", f"release image {self.spec.image} is not on this host"))
+            raise StartFailed(
+                Failure("image:unknown", "prepare", f"release image {self.spec.image} is not on this host")
+            )
         return base
 
     def vm_config(self, namespace: Namespace) -> VmConfig:
@@ -289,7 +302,9 @@ class Machine:
 
     def start_hashing(self) -> None:
         """Hash the memory file in the background: a snapshot without it does not outlive a reboot of the host."""
-        self._hashing = spawn(self.parts.snapshots.record_memory_hash(self.snapshot), name=f"hash-{self.spec.machine_id}")
+        self._hashing = spawn(
+            self.parts.snapshots.record_memory_hash(self.snapshot), name=f"hash-{self.spec.machine_id}"
+        )
 
     async def stop_hashing(self) -> None:
         """Stop that; the memory is about to change."""
@@ -326,7 +341,9 @@ class Machine:
             # A bug of ours must neither hang those who wait nor leave the machine half-way for ever.
             await self._recover_from_bug(e)
             if not flight.done():
-                flight.set_exception(StartFailed(Failure("host:bug", self.phase, "the host agent failed while starting the machine")))
+                flight.set_exception(
+                    StartFailed(Failure("host:bug", self.phase, "the host agent failed while starting the machine"))
+                )
             raise
         finally:
             self._flight = None

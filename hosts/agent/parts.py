@@ -1,7 +1,8 @@
-"""What a machine's life is strung together from: the VMM, the network, disks, snapshots, the guest and the host's own memory.
+"""What a machine's life is strung together from: VMM, network, disks, snapshots, guest, journal.
 
-Only what the agent calls is named here, as protocols, so that its logic is tested without root and without QEMU; the real ones come
-from `hosts.vmm`, `hosts.net`, `hosts.disk`, `hosts.snapshots` and `hosts.guest` and are put together in `hosts.agent.start`.
+Only what the agent calls is named here, as protocols, so that its logic is tested without root and without QEMU; the
+real ones come from `hosts.vmm`, `hosts.net`, `hosts.disk`, `hosts.snapshots` and `hosts.guest` and are put together
+in `hosts.agent.start`.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class Guest(Protocol):
 
     async def hello(self, timeout_s: float) -> Hello: ...
     async def start(
-        self, process: Process, *, hostname: str, clock_ms: int, entropy: bytes, nameservers: Sequence[str] = (), ca_bundle: str = ""
+        self, process: Process, *, hostname: str, clock_ms: int, entropy: bytes, nameservers: Sequence[str] = ()
     ) -> None: ...
     async def await_listening(self, timeout_s: float) -> Listening | NotListening: ...
-    async def resume(self, *, clock_ms: int, entropy: bytes, timeout_s: float = 5.0, hostname: str = "") -> tuple[Step, ...]: ...
+    async def resume(
+        self, *, clock_ms: int, entropy: bytes, timeout_s: float = 5.0, hostname: str = ""
+    ) -> tuple[Step, ...]: ...
     async def status(self, timeout_s: float = 5.0) -> GuestStatus: ...
     async def logs(self, after: int = 0) -> LogPage: ...
     async def sync(self, timeout_s: float = 10.0, *, drop_caches: bool = False) -> None: ...
@@ -77,8 +80,15 @@ class Snapshots(Protocol):
     """`hosts.snapshots.pair` and `.checkpoint`, as one object (`hosts.agent.start.DiskSnapshots`)."""
 
     async def suspend(self, vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest: ...
-    async def verify(self, files: SnapshotFiles, identity: Identity) -> Manifest: ...
-    async def resume(self, vmm: Vmm, config: VmConfig, files: SnapshotFiles, identity: Identity) -> Vm: ...
+    async def resume(
+        self,
+        vmm: Vmm,
+        config: VmConfig,
+        files: SnapshotFiles,
+        identity: Identity,
+        *,
+        loaded: Callable[[Vm], Awaitable[None]] | None = None,
+    ) -> Vm: ...
     async def spend(self, files: SnapshotFiles) -> None: ...
     async def record_memory_hash(self, files: SnapshotFiles) -> None: ...
     async def checkpoint(self, vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest: ...
@@ -129,4 +139,3 @@ class Parts:
     journal: Journal
     limits: Limits
     nameservers: tuple[str, ...] = ()
-    ca_bundle: str = ""

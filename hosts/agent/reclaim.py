@@ -1,4 +1,4 @@
-"""Removes what an agent that died left behind and nobody owns: VMM processes, namespaces, cgroups, build folders, half-written files.
+"""Removes what an agent that died left behind and nobody owns: processes, namespaces, cgroups, build folders.
 
 Runs once at the start, after `recover` has said what is owned and before anything new is made.
 """

@@ -1,7 +1,8 @@
 """What is kept on disk about one machine: its spec and one record of everything that changes, each replaced atomically.
 
-Both live in the machine's folder, which is root's; a VMM sees no folder of the host, so a guest that broke out of QEMU cannot
-rewrite what the agent believes. The record is what the agent knows after a restart; `recover` compares it with what it finds.
+Both live in the machine's folder, which is root's; a VMM sees no folder of the host, so a guest that broke out of
+QEMU cannot rewrite what the agent believes. The record is what the agent knows after a restart; `recover` compares it
+with what it finds.
 """
 
 from __future__ import annotations

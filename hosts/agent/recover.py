@@ -1,9 +1,9 @@
 """What an agent does about the machines of the one before it, which may have died at any line.
 
-Two facts decide, and the record only names the process to look for: does the process live, and is there a snapshot pair? A pair exists
-only while vCPUs have not run since it was taken, so: alive and running - it runs on; alive and stopped - it is paused, and a pair
-beside it is dropped; dead with a pair - it is suspended; dead without one - its memory is lost and the next start is a cold boot.
-Sessions of the dead are closed at the last proof of life.
+Two facts decide, and the record only names the process to look for: does the process live, and is there a snapshot
+pair? A pair exists only while vCPUs have not run since it was taken, so: alive and running - it runs on; alive and
+stopped - it is paused, and a pair beside it is dropped; dead with a pair - it is suspended; dead without one - its
+memory is lost and the next start is a cold boot. Sessions of the dead are closed at the last proof of life.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def _settle_boot(machine: Machine, vm: Vm | None, alive_ms: int) -> Next:
         machine.attach(vm)
         return Next.FINISH_BOOT
     machine.history.close_session(EndCause.CRASH, at_ms=alive_ms)
-    machine.history.find(MachineState.STOPPED, process=None, memory_lost="the host agent and the VMM ended during the boot")
+    machine.history.find(
+        MachineState.STOPPED, process=None, memory_lost="the host agent and the VMM ended during the boot"
+    )
     return Next.NOTHING if machine.history.record.proven else Next.BOOT
 
 

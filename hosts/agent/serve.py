@@ -45,7 +45,9 @@ class Api:
         except (HostFull, SuspendFailed) as e:
             raise ApiError(HTTPStatus.INSUFFICIENT_STORAGE, "host:full", str(e)) from None
         except SpecDiffers:
-            raise ApiError(HTTPStatus.CONFLICT, "machine:spec_differs", "there is a machine of that id with another spec") from None
+            raise ApiError(
+                HTTPStatus.CONFLICT, "machine:spec_differs", "there is a machine of that id with another spec"
+            ) from None
         except Busy:
             raise ApiError(HTTPStatus.CONFLICT, "machine:busy", "requests are in flight") from None
         except (NotRunning, CheckpointFailed) as e:
@@ -85,7 +87,9 @@ class Api:
                 return self._build_report(self._build(build_id), request)
             case "DELETE", ("v1", "builds", build_id):
                 return self._forget_build(build_id)
-        raise ApiError(HTTPStatus.NOT_FOUND, "wire:bad_message", f"no such request: {request.method} /{'/'.join(request.segments)}")
+        raise ApiError(
+            HTTPStatus.NOT_FOUND, "wire:bad_message", f"no such request: {request.method} /{'/'.join(request.segments)}"
+        )
 
     # -- machines
 

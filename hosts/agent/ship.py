@@ -1,7 +1,7 @@
 """Ships the journal to control in seq order, forgetting an event only when control says it is stored for good.
 
-Nothing waits for this loop: control may be down for days. A shipment that is refused is as good as one that did not arrive; both
-are tried again with a growing, jittered pause.
+Nothing waits for this loop: control may be down for days. A shipment that is refused is as good as one that did not
+arrive; both are tried again with a growing, jittered pause.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class Shipper:
                 failures += 1
                 if failures == 1 or failures % 100 == 0:
                     log.warning("ship.failed", error=str(e), failures=failures, unshipped=self._journal.unshipped)
-                await self._clock.sleep(self._clock.jitter(backoff_s(failures, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)))
+                await self._clock.sleep(
+                    self._clock.jitter(backoff_s(failures, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S))
+                )
             else:
                 if failures:
                     log.info("ship.recovered", failures=failures)

@@ -1,8 +1,8 @@
 """How a machine comes to rest: paused, suspended, and the short stop of a checkpoint.
 
-The file systems are flushed while the guest still runs, so that a memory that is lost later costs no finished write. Whoever wants
-the machine meanwhile is asked at the last instant: before the vCPUs stop sleeping can be called off, after that it is over in
-milliseconds and the wake follows at once.
+The file systems are flushed while the guest still runs, so that a memory that is lost later costs no finished write.
+Whoever wants the machine meanwhile is asked at the last instant: before the vCPUs stop sleeping can be called off,
+after that it is over in milliseconds and the wake follows at once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SYNC_TIMEOUT_S = 5.0
 SUSPEND_RETRY_S = 60.0
 
 
-class SuspendFailed(Exception):
+class SuspendFailed(Exception):  # noqa: N818 - reads as the fact it states
     """The state could not be written; the machine is paused and whole."""
 
 
-class CheckpointFailed(Exception):
+class CheckpointFailed(Exception):  # noqa: N818 - reads as the fact it states
     """No checkpoint was taken; the machine goes on."""
 
 
@@ -42,7 +42,8 @@ async def pause(machine: Machine, end_cause: EndCause, *, only_if: Callable[[], 
         if machine.history.state is not MachineState.RUNNING or not only_if():
             return
         await _flush(machine)
-        # No await between the last look and the closed gate: a byte that came is seen here, one that comes later is held.
+        # No await between the last look and the closed gate: a byte that came is seen here, one that comes later is
+        # held.
         if machine.history.state is MachineState.RUNNING and only_if():
             await _stop(machine, end_cause)
 
@@ -57,7 +58,9 @@ async def suspend(machine: Machine) -> None:
         config = machine.vm_config(await machine.network())
         machine.history.become(MachineEvent.SUSPEND)
         try:
-            manifest = await parts.snapshots.suspend(vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms())
+            manifest = await parts.snapshots.suspend(
+                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms()
+            )
         except SnapshotFailed as e:
             machine.suspend_not_before = parts.clock.monotonic() + SUSPEND_RETRY_S
             machine.history.become(MachineEvent.SAVE_FAILED, code="suspend:failed", detail=str(e))
@@ -72,7 +75,7 @@ async def suspend(machine: Machine) -> None:
 
 
 async def checkpoint(machine: Machine) -> None:
-    """Keep a copy of this instant. A running machine stops for as long as its files are cloned; a paused one stays paused."""
+    """Keep a copy of this instant. A running machine stops while its files are cloned; a paused one stays so."""
     async with machine.turn:
         was_running = machine.history.state is MachineState.RUNNING
         if was_running:
@@ -85,7 +88,9 @@ async def checkpoint(machine: Machine) -> None:
         failed = ""
         try:
             config = machine.vm_config(await machine.network())
-            await parts.snapshots.checkpoint(vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms())
+            await parts.snapshots.checkpoint(
+                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms()
+            )
         except (SnapshotFailed, OSError) as e:
             failed = str(e)
         if was_running:

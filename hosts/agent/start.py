@@ -1,14 +1,15 @@
 """Puts the host agent together from its configuration, brings it up, and takes it down again.
 
-Order matters: what an earlier agent left is settled and reclaimed before the API or a single stream can ask for anything. Edges and
-control may be away; nothing here waits for them. Going down stops serving and lets every machine run on.
+Order matters: what an earlier agent left is settled and reclaimed before the API or a single stream can ask for
+anything. Edges and control may be away; nothing here waits for them. Going down stops serving and lets every machine
+run on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +35,16 @@ from hosts.config import HostConfig
 from hosts.disk.images import ImageStore
 from hosts.disk.volumes import VolumeMaker
 from hosts.guest.client import GuestClient
-from hosts.guest.cmdline import kernel_cmdline
-from hosts.guest.image import GuestImageMissing, load_image
+from hosts.guest.cmdline import guest_boot
+from hosts.guest.image import GuestImageMissingError, load_image
+from hosts.guest.tsc import host_tsc_khz
 from hosts.net.addresses import machine_uid
 from hosts.net.network import Network
 from hosts.snapshots import checkpoint, pair
 from hosts.snapshots.files import Identity, SnapshotFiles
 from hosts.vmm.accel import probe
-from hosts.vmm.protocol import Boot, Vm, VmConfig, Vmm
+from hosts.vmm.arguments import Accelerator
+from hosts.vmm.protocol import Vm, VmConfig, Vmm
 from hosts.vmm.qemu import Qemu
 from hosts.wire.manifest import Manifest
 from tunnel.dial import Dialer
@@ -60,7 +63,13 @@ class DiskSnapshots:
         return await pair.suspend(vm, files, identity, now_ms=now_ms)
 
     async def resume(
-        self, vmm: Vmm, config: VmConfig, files: SnapshotFiles, identity: Identity, *, loaded: pair.Loaded
+        self,
+        vmm: Vmm,
+        config: VmConfig,
+        files: SnapshotFiles,
+        identity: Identity,
+        *,
+        loaded: Callable[[Vm], Awaitable[None]] | None = None,
     ) -> Vm:
         """See `pair.resume`."""
         return await pair.resume(vmm, config, files, identity, loaded=loaded)
@@ -91,14 +100,15 @@ class GuestImages:
     """`parts.BaseImages` over the folder deploy/images/build fills."""
 
     folder: Path
+    tsc_khz: int
 
     def find(self, digest: str) -> BaseImage | None:
         """The base image of that digest, or None."""
         try:
             image = load_image(self.folder, digest)
-        except GuestImageMissing:
+        except GuestImageMissingError:
             return None
-        return BaseImage(image.digest, Boot(image.kernel, image.initramfs, kernel_cmdline()), image.base_disk())
+        return BaseImage(image.digest, guest_boot(image, tsc_khz=self.tsc_khz), image.base_disk())
 
 
 @asynccontextmanager
@@ -110,6 +120,8 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
     journal = Journal(config.folder / "journal", scribe, new_journal_id=clock.new_id())
     stamp = AliveStamp(config.folder / "alive", clock, scribe)
     vmm = await _vmm(config)
+    # Under KVM a guest is told the counter's rate by KVM itself.
+    tsc_khz = await scribe.run(host_tsc_khz, config.folder / "tsc_khz") if vmm.accelerator is Accelerator.TCG else 0
     network = Network(config.instance, config.nameservers)
     images = ImageStore(config.folder / "images")
     parts = Parts(
@@ -119,15 +131,16 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
         images=images,
         volumes=VolumeMaker(config.folder / "volumes"),
         snapshots=DiskSnapshots(),
-        base_images=GuestImages(config.images),
+        base_images=GuestImages(config.images, tsc_khz),
         guest=GuestClient,
         uid_of=lambda slot: machine_uid(config.instance, slot),
         clock=clock,
         scribe=scribe,
         journal=journal,
-        limits=Limits(cold_boots=asyncio.Semaphore(max(2, os.cpu_count() or 1)), suspends=asyncio.Semaphore(SUSPENDS_AT_ONCE)),
+        limits=Limits(
+            cold_boots=asyncio.Semaphore(max(2, os.cpu_count() or 1)), suspends=asyncio.Semaphore(SUSPENDS_AT_ONCE)
+        ),
         nameservers=config.nameservers,
-        ca_bundle=await scribe.run(_ca_bundle, config.ca_bundle),
     )
     slots = Slots()
     fleet = Fleet(parts, slots)
@@ -139,7 +152,13 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
 
     builds = Builds(
         builds_folder,
-        Builder(vmm=vmm, network=network, images=images, guest_images=config.images, settings=_builder_settings(config)),
+        Builder(
+            vmm=vmm,
+            network=network,
+            images=images,
+            guest_images=config.images,
+            settings=_builder_settings(config, tsc_khz),
+        ),
         slots=slots,
         uid_of=parts.uid_of,
         scribe=scribe,
@@ -188,13 +207,10 @@ async def _vmm(config: HostConfig) -> Qemu:
     return await Qemu.detect(instance=config.instance, accelerator=accelerator, folder=config.folder)
 
 
-def _builder_settings(config: HostConfig) -> BuilderSettings:
-    return BuilderSettings(env=dict(config.builder_env), nameservers=config.nameservers, ca_bundle=config.ca_bundle)
-
-
-def _ca_bundle(path: Path) -> str:
-    """The certificates apps with a way out are given: the host's own, which may name the operator's."""
-    return path.read_text() if path.exists() else ""
+def _builder_settings(config: HostConfig, tsc_khz: int) -> BuilderSettings:
+    return BuilderSettings(
+        env=dict(config.builder_env), nameservers=config.nameservers, ca_bundle=config.ca_bundle, tsc_khz=tsc_khz
+    )
 
 
 def _folder(path: Path) -> None:

@@ -1,8 +1,8 @@
 """How a machine comes to run: from paused, from suspended, or by a cold boot when there is no memory to go on with.
 
-Every function here runs under the machine's turn (its lock). Memory that cannot be trusted - a dead VMM, a refused snapshot, a guest
-that does not meet the resume contract - is given up for a cold boot from release and writable disk, and the report says why. The gate
-opens only after the guest itself answered.
+Every function here runs under the machine's turn (its lock). Memory that cannot be trusted - a dead VMM, a refused
+snapshot, a guest that does not meet the resume contract - is given up for a cold boot from release and writable disk,
+and the report says why. The gate opens only after the guest itself answered.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ async def start(machine: Machine, cause: Cause) -> None:
             raise Gone
         case MachineState.PAUSED | MachineState.SUSPENDED as asleep:
             try:
-                await (resume_paused(machine, cause) if asleep is MachineState.PAUSED else resume_suspended(machine, cause))
+                await (
+                    resume_paused(machine, cause) if asleep is MachineState.PAUSED else resume_suspended(machine, cause)
+                )
             except _MemoryLost as e:
                 await machine.lose_memory(str(e))
             else:
@@ -143,7 +145,7 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
 
 
 async def go_on(machine: Machine, vm: Vm, cause: Cause) -> None:
-    """After an agent restart: a guest found running meets the resume contract again (harmless, and a step may have been missed)."""
+    """After an agent restart: a guest found running meets the resume contract again, for it may have been missed."""
     progress = Progress(machine, Start.RESUME, cause, "the host agent was restarted")
     if machine.history.state is not MachineState.RESUMING:
         machine.history.find(MachineState.RESUMING)
@@ -198,7 +200,7 @@ async def cold_boot(machine: Machine, cause: Cause) -> None:
 
 
 async def finish_boot(machine: Machine, vm: Vm) -> None:
-    """After an agent restart: the process of a boot under way is alive, so take the boot up at the guest's first word."""
+    """After an agent restart: the process of a boot lives, so go on with the guest's first word."""
     progress = Progress(machine, Start.COLD_BOOT, Cause.ADOPTED, "the host agent was restarted during the boot")
     if machine.history.record.session is None:
         machine.history.open_session(Cause.ADOPTED)
@@ -215,7 +217,9 @@ async def _respect_backoff(machine: Machine, cause: Cause) -> None:
         return
     if left_s > RETRY_WAIT_S:
         failure = record.failure or Failure("boot:backoff", "backoff", "the last start failed")
-        raise StartFailed(Failure(failure.code, failure.phase, f"{failure.message}; not tried again for {left_s:.0f} s"))
+        raise StartFailed(
+            Failure(failure.code, failure.phase, f"{failure.message}; not tried again for {left_s:.0f} s")
+        )
     machine.phase = "backoff"
     await machine.parts.clock.sleep(left_s)
 
@@ -260,12 +264,16 @@ async def until_ready(machine: Machine, vm: Vm, progress: Progress) -> None:
             )
     except VmLost:
         tail = vm.console_tail()[-500:].strip()
-        raise _BootFailed(Failure("boot:vmm_ended", machine.phase, f"the VMM ended during the boot; console: {tail!r}")) from None
+        raise _BootFailed(
+            Failure("boot:vmm_ended", machine.phase, f"the VMM ended during the boot; console: {tail!r}")
+        ) from None
     except GuestError as e:
         code = "boot:timeout" if e.code in {"guest:timeout", "guest:unreachable"} else "boot:guest"
         raise _BootFailed(Failure(code, machine.phase, f"the guest did not get through its start: {e}")) from None
     except (TimeoutError, NetworkError) as e:
-        raise _BootFailed(Failure("boot:timeout", machine.phase, f"the guest could not be started in time: {e}")) from None
+        raise _BootFailed(
+            Failure("boot:timeout", machine.phase, f"the guest could not be started in time: {e}")
+        ) from None
     machine.history.change(port=listening.port, listening=listening.listening)
     if unhealthy is not None:
         raise _BootFailed(Failure("check:unhealthy", "health", f"the app is not healthy: {unhealthy.message}"))
@@ -285,7 +293,6 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
                 clock_ms=parts.clock.wall_ms(),
                 entropy=parts.clock.entropy(ENTROPY_BYTES),
                 nameservers=parts.nameservers if online else (),
-                ca_bundle=parts.ca_bundle,
             )
     with progress.step("listening"):
         found = await machine.guest.await_listening(LISTEN_TIMEOUT_S)
@@ -295,7 +302,7 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
 
 
 async def _give_up(machine: Machine, error: _BootFailed) -> None:
-    """One start failed. A machine that never worked fails at once: its release is at fault and someone waits for the verdict."""
+    """One start failed. A machine that never worked fails at once: someone waits for the verdict on its release."""
     record = machine.history.record
     failures = record.failed_starts + 1
     clock = machine.parts.clock
@@ -315,4 +322,6 @@ async def _give_up(machine: Machine, error: _BootFailed) -> None:
         log_tail=tail,
     )
     await machine.history.commit()
-    log.warning("machine.start_failed", machine=machine.spec.machine_id, code=error.failure.code, message=error.failure.message)
+    log.warning(
+        "machine.start_failed", machine=machine.spec.machine_id, code=error.failure.code, message=error.failure.message
+    )

@@ -1,7 +1,7 @@
 """What the tunnel's streams meet on this host: machines that wake when bytes come for them, and the agent's own API.
 
-A stream to a sleeping machine starts the wake and the TCP handshake side by side (packets wait in the tap until the vCPUs run), but no
-byte passes before the gate is open. Refusals carry the codes of tunnel/wire/SPEC.md.
+A stream to a sleeping machine starts the wake and the TCP handshake side by side (packets wait in the tap until the
+vCPUs run), but no byte passes before the gate is open. Refusals carry the codes of tunnel/wire/SPEC.md.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ async def wake(machine: Machine, *, may_wake: bool) -> None:
     if machine.gate_open:
         return
     if not may_wake:
-        raise Refused(Code.MACHINE_ASLEEP, "wake", f"the machine is {machine.history.state} and this route may not wake it")
+        raise Refused(
+            Code.MACHINE_ASLEEP, "wake", f"the machine is {machine.history.state} and this route may not wake it"
+        )
     try:
         await machine.wake(Cause.REQUEST, deadline_s=WAKE_DEADLINE_S)
     except StartFailed as e:
@@ -151,7 +153,7 @@ async def _try_connect(machine: Machine) -> socket.socket | None:
 
 
 async def _finish(early: asyncio.Task[socket.socket | None]) -> socket.socket | None:
-    """The early connection if it came about. After a cold boot it did not, and waiting for its time-out would be in vain."""
+    """The early connection, if it came about; after a cold boot it did not, and waiting for it would be in vain."""
     try:
         async with asyncio.timeout(1.0):
             return await early

@@ -1,7 +1,7 @@
-"""Two slow loops that notice what nobody reports: a VMM or guest that hangs, and how long the agent itself has been alive.
+"""Two slow loops that notice what nobody reports: a VMM or guest that hangs, and how long the agent has lived.
 
-QEMU saying "running" proves nothing, so running guests are asked themselves. The alive stamp is the last proof of life that a session
-is billed to when the agent or the host dies.
+QEMU saying "running" proves nothing, so running guests are asked themselves. The alive stamp is the last proof of
+life that a session is billed to when the agent or the host dies.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class FakeGuest:
         return Hello(agent=1, phase="idle")
 
     async def start(
-        self, process: AppProcess, *, hostname: str, clock_ms: int, entropy: bytes, nameservers: Sequence[str] = (), ca_bundle: str = ""
+        self, process: AppProcess, *, hostname: str, clock_ms: int, entropy: bytes, nameservers: Sequence[str] = ()
     ) -> None:
         memory = (await self._process()).memory
         memory.started = True
@@ -42,7 +42,9 @@ class FakeGuest:
             return NotListening("app:exited", f"the app ended with exit code {app.exit_code}", (), log, app.exit_code)
         if not app.listens:
             found = (Socket("127.0.0.1", 9999),)
-            return NotListening("check:not_listening", "nothing listens on port 8080; 127.0.0.1:9999 does", found, log, None)
+            return NotListening(
+                "check:not_listening", "nothing listens on port 8080; 127.0.0.1:9999 does", found, log, None
+            )
         return Listening(app.port, (Socket("0.0.0.0", app.port),))  # noqa: S104 - an address seen, not bound
 
     async def resume(

@@ -42,7 +42,9 @@ def test_a_whole_environment_is_a_config(env: dict[str, str]) -> None:
     assert config.api_socket == Path("/srv/var/host/agent.sock")
 
 
-@pytest.mark.parametrize("name", ["BURROW_INSTANCE", "BURROW_VAR", "BURROW_EDGE_LINKS", "BURROW_BUILDER_ENV", "BURROW_ACCELERATOR"])
+@pytest.mark.parametrize(
+    "name", ["BURROW_INSTANCE", "BURROW_VAR", "BURROW_EDGE_LINKS", "BURROW_BUILDER_ENV", "BURROW_ACCELERATOR"]
+)
 def test_a_missing_or_empty_variable_is_named(env: dict[str, str], name: str) -> None:
     for broken in ({k: v for k, v in env.items() if k != name}, {**env, name: ""}):
         with pytest.raises(ConfigError, match=f"{name} is not set"):
@@ -87,7 +89,9 @@ def test_a_token_that_is_short_or_not_one_word_is_refused(env: dict[str, str], t
 
 
 @pytest.mark.parametrize("text", ["[]", '{"A": 1}', '{"not a name": "x"}', "{"])
-def test_builder_variables_that_are_not_an_object_of_strings_are_refused(env: dict[str, str], tmp_path: Path, text: str) -> None:
+def test_builder_variables_that_are_not_an_object_of_strings_are_refused(
+    env: dict[str, str], tmp_path: Path, text: str
+) -> None:
     (tmp_path / "builder.json").write_text(text)
     with pytest.raises(ConfigError, match="BURROW_BUILDER_ENV"):
         HostConfig.from_env(env)

@@ -19,7 +19,9 @@ async def echo(request: Request) -> Answer:
     if request.segments == ("bug",):
         raise RuntimeError("a bug")
     body = await request.body()
-    return Answer(f'"{request.method} {"|".join(request.segments)} {sorted(request.query.items())} {body.decode()}"'.encode())
+    return Answer(
+        f'"{request.method} {"|".join(request.segments)} {sorted(request.query.items())} {body.decode()}"'.encode()
+    )
 
 
 @pytest.fixture
@@ -133,7 +135,9 @@ async def test_a_caller_that_leaves_half_way_is_dropped(socket: Path) -> None:
     assert (await say(socket, b"GET /x " + HEAD + b"\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_silent_caller_is_dropped_after_the_head_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_caller_is_dropped_after_the_head_time_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "HEAD_TIMEOUT_S", 0.05)
     server = ApiServer(tmp_path / "s", echo)
     await server.start()

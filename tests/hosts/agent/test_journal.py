@@ -79,7 +79,9 @@ async def test_damage_in_the_middle_is_refused_not_skipped(path: Path, scribe: S
         Journal(path, scribe, new_journal_id="j2")
 
 
-@pytest.mark.parametrize("header", [b"", b"{}\n", b'{"journal": 2, "journal_id": "x", "base_seq": 1}\n', b"[1]\n", b"no json\n"])
+@pytest.mark.parametrize(
+    "header", [b"", b"{}\n", b'{"journal": 2, "journal_id": "x", "base_seq": 1}\n', b"[1]\n", b"no json\n"]
+)
 async def test_a_file_that_is_no_journal_is_refused(path: Path, scribe: Scribe, header: bytes) -> None:
     path.write_bytes(header)
     with pytest.raises(JournalError, match="not a journal"):

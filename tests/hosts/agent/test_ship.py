@@ -134,7 +134,14 @@ async def test_it_posts_to_the_host_of_its_name_with_its_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [_http("500 Oops", b"{}"), _http("200 OK", b"<html>"), _http("401 No", b"{}"), _http("302 Found", b""), b"junk\r\n\r\n"]
+    "answer",
+    [
+        _http("500 Oops", b"{}"),
+        _http("200 OK", b"<html>"),
+        _http("401 No", b"{}"),
+        _http("302 Found", b""),
+        b"junk\r\n\r\n",
+    ],
 )
 async def test_any_other_answer_is_a_failure_to_ship(answer: bytes) -> None:
     server = await _control_server(answer, [])

@@ -64,14 +64,29 @@ MESSAGES: dict[str, object] = {
     ),
     "build_spec": BuildSpec("c" * 32, "blog", 900),
     "build_report": BuildReport(
-        "c" * 32, BuildPhase.DONE, Outcome.SUCCEEDED, None, BuiltImage(IMAGE, 123, "python", "python app.py", "/app"), ("line",), 1
+        "c" * 32,
+        BuildPhase.DONE,
+        Outcome.SUCCEEDED,
+        None,
+        BuiltImage(IMAGE, 123, "python", "python app.py", "/app"),
+        ("line",),
+        1,
     ),
     "error_body": ErrorBody("machine:unknown", "no such machine"),
     "event_batch": EventBatch(
         "host-0",
         "d" * 32,
         (
-            Event("e" * 32, 1, EventKind.STATE, ID, 1_700_000_000_000, state=MachineState.STOPPED, code="memory:lost", detail="why"),
+            Event(
+                "e" * 32,
+                1,
+                EventKind.STATE,
+                ID,
+                1_700_000_000_000,
+                state=MachineState.STOPPED,
+                code="memory:lost",
+                detail="why",
+            ),
             Event(
                 "f" * 32,
                 2,
@@ -164,5 +179,12 @@ def test_what_is_not_a_wire_type_does_not_go_on_the_wire() -> None:
 
 def test_spec_page_names_every_error_code_the_api_answers_with() -> None:
     page = (Path(__file__).parents[3] / "hosts" / "wire" / "SPEC.md").read_text()
-    for code in ("wire:bad_message", "machine:unknown", "machine:busy", "machine:not_running", "machine:spec_differs", "host:full"):
+    for code in (
+        "wire:bad_message",
+        "machine:unknown",
+        "machine:busy",
+        "machine:not_running",
+        "machine:spec_differs",
+        "host:full",
+    ):
         assert code in page

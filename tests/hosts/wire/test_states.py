@@ -40,7 +40,9 @@ def test_every_state_with_a_process_or_memory_can_crash() -> None:
 
 
 def test_running_is_only_reached_through_ready() -> None:
-    into_running = {event for moves in TRANSITIONS.values() for event, to in moves.items() if to is MachineState.RUNNING}
+    into_running = {
+        event for moves in TRANSITIONS.values() for event, to in moves.items() if to is MachineState.RUNNING
+    }
     assert into_running == {MachineEvent.READY}
 
 
