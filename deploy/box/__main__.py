@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import signal
 import sys
 from pathlib import Path
 
-from deploy.box import programs, settings
+from deploy.box import packages, programs, settings, virtualenv
 from deploy.box.down import down
 from deploy.box.instance import Instance
 from deploy.box.say import Problem, Say
 from deploy.box.supervision import ENVIRONMENT, Supervisor
+from deploy.box.traces import traces
 from deploy.box.up import up
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +28,10 @@ def main() -> int:
     down_parser.add_argument("--purge", action="store_true", help="remove the data and the system user as well")
     for name, text in (("ctl", "the supervisor's command line"), ("manage", "manage.py with the box's settings")):
         commands.add_parser(name, help=text, add_help=False)
+    commands.add_parser("prepare-tests", help="install what deploy/test needs")
+    commands.add_parser("traces", help="list what Burrow has on this machine")
     options, rest = parser.parse_known_args()
-    if rest and options.command in {"up", "down"}:
+    if rest and options.command not in {"ctl", "manage"}:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half done is undone by its `finally`
     try:
@@ -38,6 +42,10 @@ def main() -> int:
                 up(ROOT, Say())
             case "down":
                 down(ROOT, Say(), purge=options.purge)
+            case "prepare-tests":
+                prepare_tests(Say())
+            case "traces":
+                print("\n".join(traces()))
             case "ctl":
                 ctl(rest)
             case "manage":
@@ -49,6 +57,15 @@ def main() -> int:
         print("burrow: interrupted; run deploy/up again to go on, or deploy/down to stop everything", file=sys.stderr)
         return 130
     return 0
+
+
+def prepare_tests(say: Say) -> None:
+    """Debian's packages and the virtual environment, the tests' own included."""
+    packages.check_system(Path("/etc/os-release").read_text(encoding="utf-8"), platform.machine())
+    lists = (ROOT / "deploy/apt.txt", ROOT / "deploy/apt-test.txt")
+    packages.ensure([name for path in lists for name in packages.listed(path)], say)
+    locks = [ROOT / "deploy/requirements.lock", ROOT / "deploy/requirements-test.lock"]
+    virtualenv.ensure(ROOT / ".venv", locks, say)
 
 
 def ctl(arguments: list[str]) -> None:

@@ -28,7 +28,7 @@ def request(instance: Instance, method: str, path: str, body: object = None, *, 
         with _stream(instance, timeout_s) as stream:
             return _http(stream, method, path, body)
     except (OSError, http.client.HTTPException, ValueError) as e:
-        raise HostSilent(f"{method} {path}: {e or type(e).__name__}") from e
+        raise HostSilent(f"{method} {path}: {type(e).__name__}: {e}") from e
 
 
 def _stream(instance: Instance, timeout_s: float) -> socket.socket:

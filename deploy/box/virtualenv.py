@@ -32,7 +32,7 @@ def ensure(venv: Path, locks: list[Path], say: Say) -> None:
         if not (venv / "bin/python").exists():
             with say.step("making the virtual environment .venv"):
                 shutil.rmtree(venv, ignore_errors=True)
-                make = [SYSTEM_PYTHON, "-m", "venv", venv]
+                make: list[str | Path] = [SYSTEM_PYTHON, "-m", "venv", venv]
                 say.run(make, failure="python3 -m venv failed", timeout_s=VENV_TIMEOUT_S, env=env)
         requirements = [part for lock in locks for part in ("-r", str(lock))]
         with say.step("installing the locked Python packages"):

@@ -12,7 +12,8 @@ lock = threading.Lock()
 visits = 0
 
 PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Hello from Burrow</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Hello from Burrow</title>
 <style>
   body {{ font: 18px/1.6 system-ui, sans-serif; max-width: 34em; margin: 12vh auto; padding: 0 1.2em; color: #2b2622;
          background: #faf7f2 }}
@@ -20,8 +21,10 @@ PAGE = """<!doctype html>
   p {{ margin: .8em 0 }} small {{ color: #6f665d }}
 </style>
 <h1>Hello from a burrow</h1>
-<p>This page was counted <b>{visits}</b> times. The number is a variable in this app's memory, in a microVM of its own.</p>
-<p>Leave it alone for a while: it falls asleep and costs nothing but disk. Load it again: it wakes and goes on counting.</p>
+<p>This page was counted <b>{visits}</b> times.
+The number is a variable in this app's memory, in a microVM of its own.</p>
+<p>Leave it alone for a while: it falls asleep and costs nothing but disk.
+Load it again: it wakes and goes on counting.</p>
 <p><small>The process started {age} ago, by its own clock. Push your own code to replace this.</small></p>
 </html>"""
 
