@@ -1,7 +1,8 @@
-"""Reads this process's environment strictly: a variable that is missing, malformed or unsafe stops the start with one clear line.
+"""Reads this process's environment strictly: a variable that is missing, malformed or unsafe stops the start with one
+clear line.
 
-There is no fallback for any secret, in any mode: a default secret is how control panels get taken over. A secret comes from
-`NAME` or, better, from the file named by `NAME_FILE`.
+There is no fallback for any secret, in any mode: a default secret is how control panels get taken over. A secret
+comes from `NAME` or, better, from the file named by `NAME_FILE`.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class Environment:
 
 
 def check_secret(name: str, value: str) -> None:
-    """Refuse a secret that is short, repetitive or looks like one copied from documentation. Never repeats the value."""
+    """Refuse a secret that is short, repetitive or looks like one copied from documentation.
+
+    Never repeats the value.
+    """
     if len(value) < MIN_SECRET_CHARS:
         raise ImproperlyConfigured(f"{name} is too short: at least {MIN_SECRET_CHARS} characters")
     if len(set(value)) < MIN_SECRET_DISTINCT_CHARS:

@@ -1,6 +1,8 @@
-"""The two kinds of expected failure. `UserError` is shown to whoever asked; `RetryLater` is tried again by whoever sent the task.
+"""The two kinds of expected failure. `UserError` is shown to whoever asked; `RetryLater` is tried again by whoever
+sent the task.
 
-Everything else is a bug and propagates. Codes are stable (`app:name_taken`); messages are sentences for people and may change.
+Everything else is a bug and propagates. Codes are stable (`app:name_taken`); messages are sentences for people and
+may change.
 """
 
 from __future__ import annotations

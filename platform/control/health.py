@@ -1,4 +1,7 @@
-"""`/healthz`: 200 once the database answers. Redis is only told about, because the dashboard and the API work without it."""
+"""`/healthz`: 200 once the database answers.
+
+Redis is only told about, because the dashboard and the API work without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Logs: one JSON object a line on stderr, from structlog and the standard library alike, with everything a terminal could obey escaped by JSON."""
+"""Logs: one JSON object a line on stderr, from structlog and the standard library alike, with everything a terminal
+could obey escaped by JSON.
+"""
 
 from __future__ import annotations
 

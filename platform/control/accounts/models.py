@@ -1,4 +1,7 @@
-"""People and their API tokens. A token's secret is shown once and kept only as a SHA-256 digest (it is 256 random bits, so no slow hash is needed)."""
+"""People and their API tokens.
+
+A token's secret is shown once and kept only as a SHA-256 digest (it is 256 random bits, so no slow hash is needed).
+"""
 
 from __future__ import annotations
 

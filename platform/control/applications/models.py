@@ -1,4 +1,8 @@
-"""Apps, their environments and variables. An app is never removed from the database, because sessions and charges point at it: it gets `deleted_at`, and its name is free again."""
+"""Apps, their environments and variables.
+
+An app is never removed from the database, because sessions and charges point at it: it gets `deleted_at`, and its
+name is free again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from control import clock
 from control.accounts.models import User
 from control.applications.names import SLUG_MAX, SLUG_PATTERN
 from control.applications.sizes import SizeName
+from hosts.wire.spec import Egress
 
 IDLE_PERIOD_DEFAULT_S = 60
 SUSPEND_AFTER_DEFAULT_S = 300
@@ -25,6 +30,7 @@ class App(models.Model):
     size = models.CharField(max_length=20, default=SizeName.SMALL.value)
     idle_period_s = models.PositiveIntegerField(default=IDLE_PERIOD_DEFAULT_S)
     suspend_after_s = models.PositiveIntegerField(default=SUSPEND_AFTER_DEFAULT_S)
+    egress = models.CharField(max_length=20, default=Egress.NONE.value, help_text="What its machines may reach")
     created_at = models.DateTimeField(default=clock.now, editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True)
 

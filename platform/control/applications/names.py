@@ -1,4 +1,6 @@
-"""The rule for an app's name, in one place: a name is a hostname label and a path segment, and is never anything else."""
+"""The rule for an app's name, in one place: a name is a hostname label and a path segment, and is never anything
+else.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,61 @@ VARIABLES_MAX = 200
 
 # Names a visitor would take for the platform itself, or that it may want one day.
 RESERVED = frozenset(
-    ["account", "accounts", "admin", "api", "app", "apps", "assets", "auth", "billing", "blog-admin", "burrow", "cdn", "console", "control", "dashboard", "dev", "docs", "edge", "git", "health", "healthz", "help", "host", "hosts", "imap", "internal", "live", "localhost", "login", "logout", "machine", "mail", "metrics", "mx", "ns", "ns1", "ns2", "pop", "preview", "root", "security", "settings", "sign-up", "signup", "smtp", "static", "status", "support", "system", "test-internal", "tokens", "web", "www"]
+    [
+        "account",
+        "accounts",
+        "admin",
+        "api",
+        "app",
+        "apps",
+        "assets",
+        "auth",
+        "billing",
+        "blog-admin",
+        "burrow",
+        "cdn",
+        "console",
+        "control",
+        "dashboard",
+        "dev",
+        "docs",
+        "edge",
+        "git",
+        "health",
+        "healthz",
+        "help",
+        "host",
+        "hosts",
+        "imap",
+        "internal",
+        "live",
+        "localhost",
+        "login",
+        "logout",
+        "machine",
+        "mail",
+        "metrics",
+        "mx",
+        "ns",
+        "ns1",
+        "ns2",
+        "pop",
+        "preview",
+        "root",
+        "security",
+        "settings",
+        "sign-up",
+        "signup",
+        "smtp",
+        "static",
+        "status",
+        "support",
+        "system",
+        "test-internal",
+        "tokens",
+        "web",
+        "www",
+    ]
 )
 # Set inside the machine by the platform; a variable of the same name would be a trap.
 RESERVED_VARIABLES = frozenset({"PORT", "HOST"})

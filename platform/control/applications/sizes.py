@@ -1,4 +1,7 @@
-"""The machine sizes on offer. Prices are in `billing.rates`, which has one for each of these; a test holds them together."""
+"""The machine sizes on offer.
+
+Prices are in `billing.rates`, which has one for each of these; a test holds them together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ledger: append-only charges in integer micro-units. Postgres refuses to change, delete or truncate it (trigger in migration 0002)."""
+"""The ledger: append-only charges in integer micro-units.
+
+Postgres refuses to change, delete or truncate it (trigger in migration 0002).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Prices and the one rounding rule. Pure integers: no float ever touches money.
 
-Rounding: a session is charged its exact milliseconds times the rate, rounded *down* to whole micro-units, once per session. So the
-platform never takes a fraction it did not earn, and the sum of a statement is the sum of its lines.
+Rounding: a session is charged its exact milliseconds times the rate, rounded *down* to whole micro-units, once per
+session. So the platform never takes a fraction it did not earn, and the sum of a statement is the sum of its lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The states of a build and every legal move. Pure. What the builder is *doing* (its phase) is kept apart in `Build.phase`."""
+"""The states of a build and every legal move.
+
+Pure. What the builder is *doing* (its phase) is kept apart in `Build.phase`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Deploys: one attempt to make something live, from push to switch, with its log and steps.
 
-Whoever works on a deploy holds its lease; every change of the row asks for the lease it was taken with, so a worker that lost
-it (killed, stalled, overtaken) changes nothing.
+Whoever works on a deploy holds its lease; every change of the row asks for the lease it was taken with, so a worker
+that lost it (killed, stalled, overtaken) changes nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class DeployStep(models.Model):
 
 
 class LogChunk(models.Model):
-    """Consecutive lines of a deploy's log, sanitised. `first` is the number of the first one; chunks follow without gap."""
+    """Consecutive lines of a deploy's log, sanitised.
+
+    `first` is the number of the first one; chunks follow without gap.
+    """
 
     deploy = models.ForeignKey(Deploy, on_delete=models.CASCADE, related_name="chunks")
     first = models.PositiveIntegerField()

@@ -1,7 +1,7 @@
 """The phases of a deploy and every legal move. Pure.
 
-A phase says what is being done; the outcome says how it ended and is empty until then. A failed deploy keeps the phase it failed in.
-`switch` is the point of no return: from there it can only go live.
+A phase says what is being done; the outcome says how it ended and is empty until then. A failed deploy keeps the
+phase it failed in. `switch` is the point of no return: from there it can only go live.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ class Host(models.Model):
 
 
 class Machine(models.Model):
-    """A microVM of one release on one host. `state` is what its host last said; `version` counts the row's changes of state."""
+    """A microVM of one release on one host.
+
+    `state` is what its host last said; `version` counts the row's changes of state.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="machines")

@@ -1,7 +1,8 @@
 """What control wants of a machine, and every legal move. Pure.
 
-This is control's own side (`Machine.lifecycle`). What the machine *does* (`Machine.state`) is the host's to decide and is taken over as
-reported: control never computes it, except for `declared` (no host has answered yet) and `lost` (its host is gone).
+This is control's own side (`Machine.lifecycle`). What the machine *does* (`Machine.state`) is the host's to decide
+and is taken over as reported: control never computes it, except for `declared` (no host has answered yet) and `lost`
+(its host is gone).
 """
 
 from __future__ import annotations

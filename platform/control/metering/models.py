@@ -1,6 +1,7 @@
 """What hosts reported: every event once, and the sessions that follow from them.
 
-A session of a machine never overlaps another of the same machine; Postgres holds that (exclusion constraint), not our code.
+A session of a machine never overlaps another of the same machine; Postgres holds that (exclusion constraint), not our
+code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class HostEvent(models.Model):
     machine_id = models.CharField(max_length=64)
     at = models.DateTimeField()
     body = models.JSONField()
+    taken = models.BooleanField(default=False, help_text="It has had its effect, or was found to have none")
     problem = models.CharField(max_length=80, blank=True)
     received_at = models.DateTimeField(default=clock.now, editable=False)
 
@@ -38,8 +40,9 @@ class HostEvent(models.Model):
 class Session(models.Model):
     """One uninterrupted interval in which a machine ran.
 
-    `ended_at` is set only by the host's own report (or by the reconciler for a host that will never report): only then it is
-    billed. `during` may end earlier than known for an unfinished session that another one followed, so that rows never overlap.
+    `ended_at` is set only by the host's own report (or by the reconciler for a host that will never report): only
+    then it is billed. `during` may end earlier than known for an unfinished session that another one followed, so
+    that rows never overlap.
     """
 
     id = models.CharField(primary_key=True, max_length=64)

@@ -1,4 +1,7 @@
-"""Which machine is live for which hostname, and which edge knows it. The route is the one pointer to the live machine and release."""
+"""Which machine is live for which hostname, and which edge knows it.
+
+The route is the one pointer to the live machine and release.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Route(models.Model):
 
 
 class RouteTable(models.Model):
-    """The one row that numbers route tables. Numbers are Unix milliseconds or more, so they go on growing over a database made anew."""
+    """The one row that numbers route tables.
+
+    Numbers are Unix milliseconds or more, so they go on growing over a database made anew.
+    """
 
     generation = models.BigIntegerField()
 

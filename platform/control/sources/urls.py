@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import re_path
 
-urlpatterns: list[URLPattern] = []
+from control.applications.names import SLUG_PATTERN
+from control.sources import views
+
+urlpatterns = [
+    re_path(rf"^(?P<slug>{SLUG_PATTERN})\.git/info/refs\Z", views.info_refs, name="git-info-refs"),
+    re_path(
+        rf"^(?P<slug>{SLUG_PATTERN})\.git/(?P<service>git-upload-pack|git-receive-pack)\Z", views.rpc, name="git-rpc"
+    ),
+]

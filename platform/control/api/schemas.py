@@ -1,0 +1,124 @@
+"""What goes in and out of the public API, version 1. Fields are only ever added."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ninja import Schema
+
+from control.billing.queries import BilledSession
+from control.deploys.queries import DeployView
+from control.routes.queries import AppView
+from hosts.wire.commands import SleepDepth
+from hosts.wire.spec import Egress
+
+
+class Strict(Schema, extra="forbid"):
+    """A request body: a field that is not known is a mistake to tell about, not to ignore."""
+
+
+class NewApp(Strict):
+    name: str
+
+
+class AppChange(Strict):
+    idle_period_s: int | None = None
+    suspend_after_s: int | None = None
+    egress: Egress | None = None
+    env: dict[str, str | None] | None = None
+
+
+class SleepOrder(Strict):
+    to: SleepDepth = SleepDepth.PAUSED
+
+
+class AppOut(Schema):
+    name: str
+    state: str
+    url: str
+    git_url: str
+    idle_period_s: int
+    suspend_after_s: int
+    egress: str
+    release: int | None
+
+    @classmethod
+    def of(cls, view: AppView) -> AppOut:
+        return cls(
+            name=view.app.slug,
+            state=view.state,
+            url=view.url,
+            git_url=view.git_url,
+            idle_period_s=view.app.idle_period_s,
+            suspend_after_s=view.app.suspend_after_s,
+            egress=view.app.egress,
+            release=view.release.number if view.release else None,
+        )
+
+
+class SessionOut(Schema):
+    id: str
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: float
+    cause: str
+    end_cause: str | None
+    cost_micros: int
+
+    @classmethod
+    def of(cls, view: BilledSession) -> SessionOut:
+        return cls(
+            id=view.id,
+            started_at=view.started_at,
+            ended_at=view.ended_at,
+            seconds=view.seconds,
+            cause=view.cause,
+            end_cause=view.end_cause or None,
+            cost_micros=view.cost_micros,
+        )
+
+
+class StepOut(Schema):
+    phase: str
+    seconds: float
+
+
+class DeployOut(Schema):
+    number: int
+    commit: str
+    subject: str
+    phase: str
+    outcome: str | None
+    code: str | None
+    message: str | None
+    release: int | None
+    started_at: datetime
+    ended_at: datetime | None
+    phases: list[StepOut]
+
+    @classmethod
+    def of(cls, view: DeployView) -> DeployOut:
+        return cls(
+            number=view.number,
+            commit=view.commit,
+            subject=view.subject,
+            phase=view.phase,
+            outcome=view.outcome or None,
+            code=view.code or None,
+            message=view.message or None,
+            release=view.release,
+            started_at=view.started_at,
+            ended_at=view.ended_at,
+            phases=[StepOut(phase=s.phase, seconds=s.seconds) for s in view.steps],
+        )
+
+
+class LogOut(Schema):
+    lines: list[str]
+    next: int
+    done: bool
+
+
+class ErrorOut(Schema):
+    code: str
+    message: str

@@ -1,0 +1,105 @@
+"""Verbs on apps, short of what touches machines: `deploys.services` deletes apps and makes changed variables live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import IntegrityError, transaction
+
+from control import clock
+from control.accounts.models import User
+from control.applications import names, vault
+from control.applications.models import App, Environment, Variable
+from control.errors import Kind, UserError
+from hosts.wire.spec import Egress
+
+APPS_PER_USER_MAX = 200
+IDLE_PERIOD_MIN_S = 1
+IDLE_PERIOD_MAX_S = 24 * 3600
+SUSPEND_AFTER_MAX_S = 7 * 24 * 3600
+
+
+def create_app(*, owner: User, name: str) -> App:
+    """An app with its production environment."""
+    if not names.SLUG.match(name):
+        raise UserError("app:name_invalid", f"An app's name is {names.SLUG_RULE}.")
+    if name in names.RESERVED:
+        raise UserError("app:name_reserved", f"The name {name} is reserved.")
+    try:
+        with transaction.atomic():
+            # The owner's row is locked so that two requests at once cannot both be the last that fits.
+            User.objects.select_for_update(of=("self",), no_key=True).get(id=owner.id)
+            if App.objects.filter(owner=owner, deleted_at=None).count() >= APPS_PER_USER_MAX:
+                raise UserError("app:too_many", f"You have {APPS_PER_USER_MAX} apps: delete one first.", Kind.CONFLICT)
+            app = App.objects.create(owner=owner, slug=name)
+            Environment.objects.create(app=app, label=name)
+    except IntegrityError:
+        raise UserError("app:name_taken", f"The name {name} is taken.", Kind.CONFLICT) from None
+    return app
+
+
+def set_policy(
+    *, app: App, idle_period_s: int | None = None, suspend_after_s: int | None = None, egress: Egress | None = None
+) -> App:
+    """Change when the app sleeps and what it may reach."""
+    changed = []
+    if egress is not None:
+        app.egress = egress.value
+        changed.append("egress")
+    if idle_period_s is not None:
+        if not IDLE_PERIOD_MIN_S <= idle_period_s <= IDLE_PERIOD_MAX_S:
+            raise UserError(
+                "app:policy_invalid", f"idle_period_s is {IDLE_PERIOD_MIN_S} to {IDLE_PERIOD_MAX_S} seconds."
+            )
+        app.idle_period_s = idle_period_s
+        changed.append("idle_period_s")
+    if suspend_after_s is not None:
+        if not 0 <= suspend_after_s <= SUSPEND_AFTER_MAX_S:
+            raise UserError("app:policy_invalid", f"suspend_after_s is 0 to {SUSPEND_AFTER_MAX_S} seconds.")
+        app.suspend_after_s = suspend_after_s
+        changed.append("suspend_after_s")
+    if changed:
+        app.save(update_fields=changed)
+    return app
+
+
+def store_variables(*, environment: Environment, values: Mapping[str, str | None]) -> bool:
+    """Set the named variables, or remove those that are None. Says whether anything changed."""
+    for name, value in values.items():
+        _check_variable(name, value)
+    with transaction.atomic():
+        Environment.objects.select_for_update().get(id=environment.id)
+        stored = {v.name: v for v in environment.variables.all()}
+        changed = False
+        for name, value in values.items():
+            known = stored.get(name)
+            if value is None:
+                if known is not None:
+                    known.delete()
+                    changed = True
+            elif known is None:
+                Variable.objects.create(environment=environment, name=name, ciphertext=vault.seal(value))
+                changed = True
+            elif vault.unseal(known.ciphertext) != value:
+                known.ciphertext, known.updated_at = vault.seal(value), clock.now()
+                known.save(update_fields=["ciphertext", "updated_at"])
+                changed = True
+        if environment.variables.count() > names.VARIABLES_MAX:
+            raise UserError("variable:too_many", f"An environment has at most {names.VARIABLES_MAX} variables.")
+    return changed
+
+
+def mark_deleted(*, app: App) -> bool:
+    """The app is gone for its owner and its name is free; False where it was so already."""
+    return bool(App.objects.filter(id=app.id, deleted_at=None).update(deleted_at=clock.now()))
+
+
+def _check_variable(name: str, value: str | None) -> None:
+    if not names.VARIABLE.match(name):
+        raise UserError("variable:name_invalid", f"A variable's name is {names.VARIABLE_RULE}.")
+    if name in names.RESERVED_VARIABLES:
+        raise UserError("variable:name_reserved", f"{name} is set by the platform.")
+    if value is not None and ("\0" in value or len(value.encode("utf-8", "surrogatepass")) > names.VARIABLE_MAX_BYTES):
+        raise UserError(
+            "variable:value_invalid", f"A variable's value has at most {names.VARIABLE_MAX_BYTES} bytes and no NUL."
+        )

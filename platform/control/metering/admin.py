@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from django.contrib import admin
+
+from control.metering.models import HostEvent, Session
+from control.rowadmin import ReadOnlyAdmin
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnlyAdmin):
+    list_display = ("id", "environment", "machine", "started_at", "ended_at", "cause", "end_cause")
+
+
+@admin.register(HostEvent)
+class HostEventAdmin(ReadOnlyAdmin):
+    list_display = ("seq", "host", "kind", "machine_id", "at", "problem")
+    list_filter = ("kind", "problem")

@@ -1,0 +1,13 @@
+"""Metering in the background."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control.metering import services
+
+
+@shared_task(name="metering.close_orphans")
+def close_orphans() -> None:
+    """End sessions whose host will never say so."""
+    services.close_orphans()

@@ -1,0 +1,13 @@
+"""Sources in the background."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control.sources import spool
+
+
+@shared_task(name="sources.clean")
+def clean() -> None:
+    """Drop what nobody will come for."""
+    spool.clean()
