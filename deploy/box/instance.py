@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +33,12 @@ class Instance:
     @classmethod
     def of(cls, checkout: Path) -> Instance:
         """The box of the checkout at this path."""
-        return cls(checkout.resolve())
+        root = checkout.resolve()
+        if odd := re.search(r"[^A-Za-z0-9._+@=,~/-]", str(root)):
+            raise Problem(
+                f"the path of this checkout has a {odd[0]!r}, which not every program here takes: move it ({root})"
+            )
+        return cls(root)
 
     @property
     def id(self) -> str:

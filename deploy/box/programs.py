@@ -7,15 +7,18 @@ that itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.box.instance import Instance
 from deploy.box.ports import LOOPBACK, Ports
+from deploy.box.say import Problem
 
 LOG_BYTES = 10 * 1024 * 1024
 LOG_FILES_KEPT = 3
+PLAIN = re.compile(r"[A-Za-z0-9 _.,:/+@=~{}<>()\[\]*?!&|-]*")
 RETRIES = 1_000_000  # the supervisor must not give up: what a service waits for may come back tomorrow
 WEB_THREADS = 48  # a push holds one for as long as its build takes
 WEB_GRACE_S = 30
@@ -103,14 +106,14 @@ def _program(instance: Instance, program: Program) -> str:
         f"program:{program.name}",
         {
             "command": " ".join(_word(a) for a in program.argv),
-            "environment": ",".join(f'{name}="{_value(value)}"' for name, value in sorted(environment.items())),
-            "directory": _escaped(str(program.folder)),
+            "environment": ",".join(f'{name}="{_plain(value)}"' for name, value in sorted(environment.items())),
+            "directory": _plain(str(program.folder)),
             "priority": program.priority,
             # Started by deploy/up in its order (the database is migrated before web runs), restarted by the supervisor.
             "autostart": "false", "autorestart": "true", "startsecs": 1, "startretries": RETRIES,
             "stopsignal": program.stop_signal, "stopwaitsecs": program.stop_wait_s,
             "stopasgroup": group, "killasgroup": group,
-            "stdout_logfile": _escaped(str(instance.var / "log" / f"{program.name}.log")),
+            "stdout_logfile": _plain(str(instance.var / "log" / f"{program.name}.log")),
             "stdout_logfile_maxbytes": LOG_BYTES, "stdout_logfile_backups": LOG_FILES_KEPT, "redirect_stderr": "true",
         },
     )  # fmt: skip
@@ -120,19 +123,13 @@ def _section(name: str, values: Mapping[str, object]) -> str:
     return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
 
 
-def _escaped(text: str) -> str:
-    """The supervisor expands % everywhere."""
-    return text.replace("%", "%%")
+def _plain(text: str) -> str:
+    """The text as it is; a Problem where the supervisor's parser would read something else (%, quotes, comments)."""
+    if not PLAIN.fullmatch(text):
+        raise Problem(f"{text!r} holds a character that cannot be written to the supervisor's configuration")
+    return text
 
 
 def _word(text: str) -> str:
-    """One word of a command, for the supervisor's shell-like splitting.
-
-    A semicolon after a blank would begin a comment.
-    """
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return _escaped(f'"{quoted}"' if not quoted or any(c in quoted for c in " \t;'\"\\#$") else quoted)
-
-
-def _value(text: str) -> str:
-    return _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
+    """One word of a command, for the supervisor's shell-like splitting."""
+    return _plain(text) if text and " " not in text else f'"{_plain(text)}"'
