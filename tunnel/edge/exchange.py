@@ -1,0 +1,489 @@
+"""One request and its answer: from a parsed head to the last byte, over one pipe at a time.
+
+A pipe is used again only when both messages ended exactly where their framing said. A request goes out a second time
+only if it has no body, is idempotent, went out on a kept pipe, and not one byte of an answer came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum, IntFlag, auto
+from typing import TYPE_CHECKING
+
+from tunnel.edge.access import Record
+from tunnel.edge.core import Core
+from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES, MAX_TUNNEL_HALF_CLOSED_S
+from tunnel.edge.pages import Problem, status_of
+from tunnel.edge.pipes import Pipe
+from tunnel.proto.body import Body, CloseBody, LengthBody, NoBody
+from tunnel.proto.chunked import ChunkedBody
+from tunnel.proto.errors import BadBody, BadResponse
+from tunnel.proto.forward import CONTINUE, interim_head, request_head, response_head, switching_head
+from tunnel.proto.head import HeadBuffer, HeadTooLong, MalformedHead
+from tunnel.proto.request import RequestHead
+from tunnel.proto.response import MAX_RESPONSE_HEAD_BYTES, Framing, ResponseHead, parse_response
+from tunnel.proto.upgrade import is_answer
+from tunnel.tasks import spawn
+from tunnel.wire import Open, Refused, Route, ToMachine
+
+if TYPE_CHECKING:
+    from tunnel.edge.listener import ClientConnection
+
+CLIENT_GONE = 499  # in the access log only
+_NO_BODY = NoBody()
+
+
+class Hold(IntFlag):
+    """Why nothing is read from a client."""
+
+    OPENING = 1  # its body waits for a pipe
+    PIPE_FULL = 2
+    AHEAD = 4  # it sent more requests than we keep
+
+
+class _At(Enum):
+    HEAD = auto()  # no final answer yet
+    BODY = auto()
+    TUNNEL = auto()
+    OVER = auto()
+
+
+class Exchange:
+    """A request under way. It owns its pipe."""
+
+    __slots__ = (
+        "_at",
+        "_body",
+        "_bytes_in",
+        "_bytes_out",
+        "_client_ended",
+        "_close",
+        "_conn",
+        "_continue_timer",
+        "_continued",
+        "_core",
+        "_first_byte_s",
+        "_forwarding",
+        "_half_closed_at",
+        "_head",
+        "_held",
+        "_id",
+        "_interim",
+        "_open_s",
+        "_opening",
+        "_pipe",
+        "_pipe_ended",
+        "_pipe_held",
+        "_pipe_kind",
+        "_response",
+        "_response_body",
+        "_response_head",
+        "_route",
+        "_started",
+        "tunnelling",
+        "waits_since",
+        "wants_data",
+    )
+
+    def __init__(self, core: Core, conn: ClientConnection, head: RequestHead, route: Route, forwarding: bytes) -> None:
+        self._core = core
+        self._conn = conn
+        self._head = head
+        self._route = route
+        self._forwarding = forwarding
+        self._at = _At.HEAD
+        self._id = core.next_id()
+        self._started = asyncio.get_running_loop().time()
+        self._open_s = self._first_byte_s = 0.0
+        self._bytes_in = self._bytes_out = 0
+        self._body: Body = _NO_BODY
+        self._held: list[bytes] = []  # of the request's body, until there is a pipe
+        self._opening: asyncio.Task[None] | None = None
+        self._continue_timer: asyncio.TimerHandle | None = None
+        self._continued = False  # the client was told to go on with its body
+        self._interim = 0
+        self._pipe: Pipe | None = None
+        self._pipe_kind = ""
+        self._pipe_held = False
+        self._response: ResponseHead | None = None
+        self._response_head = HeadBuffer(MAX_RESPONSE_HEAD_BYTES)
+        self._response_body: Body = _NO_BODY
+        self._close = not head.keeps_alive
+        self._client_ended = self._pipe_ended = False  # of a tunnel
+        self._half_closed_at = 0.0
+        self.wants_data = False  # whether what the client sends belongs to this exchange
+        self.waits_since = 0.0  # when the whole request was with the app, in coarse time
+        self.tunnelling = False
+
+    # From the client
+
+    def start(self, rest: bytes) -> None:
+        """Begin. `rest` came together with the head."""
+        route, fields = self._route, self._head.fields
+        self._core.activity.begin(route.host, route.machine)
+        if fields.chunked:
+            self._body = ChunkedBody(limit_chunks=True)
+            self.wants_data = True
+        elif fields.content_length:
+            self._body = LengthBody(fields.content_length)
+            self.wants_data = True
+        if rest:
+            if self.wants_data:
+                self.client_data(rest)
+                if self._at is _At.OVER:
+                    return
+            else:
+                self._conn.read_ahead(rest)
+        if self._head.repeatable:
+            pipe = self._core.kept.take(self._key())
+            if pipe is not None:
+                self._pipe_kind = "kept"
+                self._send_on(pipe)
+                return
+        self._pipe_kind = "fresh"
+        self._open()
+
+    def client_data(self, data: bytes) -> None:
+        """More of the body, or bytes for the tunnel."""
+        self._bytes_in += len(data)
+        pipe = self._pipe
+        if self.tunnelling:
+            if pipe is not None:
+                pipe.transport.write(data)
+            return
+        try:
+            out, rest = self._body.feed(data)
+        except BadBody as e:
+            self.fail(Problem(400, "request:body", f"The body's framing is broken: {e}."))
+            return
+        if self._body.done:
+            self.wants_data = False
+            self.waits_since = self._core.now
+        if pipe is not None:
+            pipe.transport.writelines(out)
+        else:
+            self._held += out
+            if self.wants_data:
+                self._conn.hold(Hold.OPENING)
+        if rest:
+            self._conn.read_ahead(rest)
+
+    def client_eof(self) -> bool:
+        """The client will send no more; False if there is no point in going on."""
+        if self.tunnelling:
+            self._client_ended = True
+            self._half_closed_at = self._core.now
+            if self._pipe is not None:
+                self._pipe.write_eof()
+            self._close_tunnel_if_over()
+            return True
+        return not self.wants_data
+
+    def client_gone(self) -> None:
+        """The client's connection is closed."""
+        if self._at is not _At.OVER:
+            self._drop_pipe()
+            self._over(CLIENT_GONE if self._response is None else self._response.status, "client:gone")
+
+    def client_full(self, *, full: bool) -> None:
+        """The client takes no more for now, or takes more again."""
+        self._pipe_held = full
+        if self._pipe is not None:
+            if full:
+                self._pipe.pause_reading()
+            else:
+                self._pipe.resume_reading()
+
+    # The pipe
+
+    def _key(self) -> tuple[str, str, bool]:
+        return self._route.host, self._route.machine, self._route.may_wake
+
+    def _open(self) -> None:
+        self._opening = spawn(self._open_pipe(), name=f"request-{self._id}")
+        if self._head.fields.expect_continue and self._head.minor and not self._continued:
+            loop = asyncio.get_running_loop()
+            self._continue_timer = loop.call_later(CONTINUE_AFTER_S, self._say_continue)
+
+    async def _open_pipe(self) -> None:
+        route = self._route
+        wanted = Open(ToMachine(route.machine, route.may_wake), self._id)
+        try:
+            pipe, early = await self._core.streams.open(route.host, wanted)
+        except Refused as e:
+            self._opening = None
+            self._open_s = asyncio.get_running_loop().time() - self._started
+            self.fail(Problem(status_of(e.code), e.code, e.message, e.phase))
+            return
+        self._opening = None
+        self._open_s = asyncio.get_running_loop().time() - self._started
+        if early:
+            pipe.reset()
+            self.fail(Problem(502, "response:unasked", "The app spoke before it was asked anything."))
+            return
+        self._send_on(pipe)
+        pipe.resume_reading()
+
+    def _say_continue(self) -> None:
+        self._continue_timer = None
+        if not self._continued and self._pipe is None:
+            self._continued = True
+            self._conn.transport.write(CONTINUE)
+
+    def _send_on(self, pipe: Pipe) -> None:
+        if self._continue_timer is not None:
+            self._continue_timer.cancel()
+            self._continue_timer = None
+        self._pipe = pipe
+        pipe.owner = self
+        expect = self._head.fields.expect_continue and not self._continued and self.wants_data
+        data = request_head(self._head, self._forwarding, expect_continue=expect)
+        if self._held:
+            held, self._held = self._held, []
+            pipe.transport.writelines([data, *held])
+        else:
+            pipe.transport.write(data)
+        if not self.wants_data:
+            self.waits_since = self._core.now
+        self._conn.release(Hold.OPENING)
+
+    def _drop_pipe(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if self._pipe is not None:
+            self._pipe.reset()
+            self._pipe = None
+
+    # From the pipe
+
+    def pipe_data(self, data: bytes) -> None:
+        if self._at is _At.BODY:
+            self._bytes_out += len(data)
+            self._pass_body(data)
+        elif self._at is _At.TUNNEL:
+            self._bytes_out += len(data)
+            self._conn.transport.write(data)
+        else:
+            self._read_response(data)
+
+    def pipe_eof(self) -> None:
+        if self._at is _At.TUNNEL:
+            self._pipe_ended = True
+            self._half_closed_at = self._core.now
+            if not self._conn.transport.is_closing():
+                self._conn.transport.write_eof()
+            self._close_tunnel_if_over()
+        else:
+            self._end_of_pipe()
+
+    def pipe_lost(self) -> None:
+        if self._at is _At.TUNNEL:
+            self._pipe = None
+            self._over(101, "")
+            self._conn.cut()
+        else:
+            self._end_of_pipe()
+
+    def pipe_full(self, *, full: bool) -> None:
+        if full:
+            self._conn.hold(Hold.PIPE_FULL)
+        else:
+            self._conn.release(Hold.PIPE_FULL)
+
+    def _end_of_pipe(self) -> None:
+        if self._at is _At.BODY:
+            try:
+                tail = self._response_body.end()
+            except BadBody as e:
+                self._break(f"response:truncated ({e})")
+                return
+            if tail:
+                self._conn.transport.write(tail)
+            self._finish(pipe_reusable=False)
+        elif self._at is _At.HEAD:
+            untouched = not self._response_head and not self._interim
+            self._drop_pipe()
+            if self._pipe_kind == "kept" and untouched:
+                self._pipe_kind = "retried"
+                self.waits_since = 0.0
+                self._open()
+            else:
+                self.fail(Problem(502, "response:none", "The app closed the connection without an answer."))
+
+    # The answer
+
+    def _read_response(self, data: bytes) -> None:
+        try:
+            while True:
+                found = self._response_head.feed(data)
+                if found is None:
+                    return
+                raw, data = found
+                response = parse_response(
+                    raw, to_head=self._head.method == b"HEAD", cookie_suffix=self._core.cookie_suffix
+                )
+                if response.status >= 200:
+                    break
+                if response.status == 101:
+                    self._switch(response, data)
+                    return
+                self._pass_interim(response)
+                if not data:
+                    return
+        except HeadTooLong:
+            self.fail(Problem(502, "response:head_too_long", "The app sent more header bytes than the edge takes."))
+        except MalformedHead:
+            self.fail(Problem(502, "response:malformed", "What the app sent is not an HTTP response."))
+        except BadResponse as e:
+            self.fail(Problem(502, e.code, e.message))
+        else:
+            self._answer(response, data)
+
+    def _pass_interim(self, response: ResponseHead) -> None:
+        self._interim += 1
+        if self._interim > MAX_INTERIM_RESPONSES:
+            raise BadResponse("response:interim", "The app sent too many interim responses.")
+        if response.status == 100:
+            if self._continued:
+                return
+            self._continued = True
+        if self._head.minor:
+            self._conn.transport.write(interim_head(response))
+
+    def _answer(self, response: ResponseHead, data: bytes) -> None:
+        minor, framing = self._head.minor, response.framing
+        if framing is Framing.LENGTH:
+            self._response_body = LengthBody(response.content_length or 0)
+        elif framing is Framing.CHUNKED:
+            self._response_body = ChunkedBody(reframe=bool(minor))
+        elif framing is Framing.CLOSE:
+            self._response_body = CloseBody(chunked=bool(minor))
+        self._response = response
+        self._at = _At.BODY
+        self._first_byte_s = asyncio.get_running_loop().time() - self._started
+        # An answer before the end of the body: whatever follows it on this connection would be read as a request.
+        early_bytes = bool(self._head.fields.upgrade) and self._conn.has_ahead
+        self._close = self._close or self.wants_data or self._core.draining or early_bytes
+        head = response_head(response, minor=minor, close=self._close)
+        if data or framing is Framing.NONE:
+            self._bytes_out += len(data)
+            self._pass_body(data, head)
+        else:
+            self._conn.transport.write(head)
+
+    def _pass_body(self, data: bytes, head: bytes = b"") -> None:
+        try:
+            out, rest = self._response_body.feed(data)
+        except BadBody as e:
+            if head:
+                self._conn.transport.write(head)
+            self._break(f"response:body ({e})")
+            return
+        if head:
+            out.insert(0, head)
+        if len(out) == 1:
+            self._conn.transport.write(out[0])
+        elif out:
+            self._conn.transport.writelines(out)
+        if self._response_body.done:
+            self._finish(pipe_reusable=not rest)
+
+    def _finish(self, *, pipe_reusable: bool) -> None:
+        """The answer is complete."""
+        pipe, self._pipe = self._pipe, None
+        response = self._response
+        if pipe is not None and response is not None:
+            if pipe_reusable and response.reusable and not self.wants_data and not pipe.closed:
+                if self._pipe_held:
+                    pipe.resume_reading()
+                self._core.kept.keep(self._key(), pipe, asyncio.get_running_loop().time())
+            elif self.wants_data:
+                pipe.reset()
+            else:
+                pipe.close()
+        self._over(response.status if response else 0, "")
+        self._conn.over(keep=not self._close, body_unread=self.wants_data)
+
+    def fail(self, problem: Problem) -> None:
+        """Answer with a page of our own, or cut the connection if an answer has begun."""
+        if self._at is _At.OVER:
+            return
+        self._drop_pipe()
+        if self._at is not _At.HEAD:
+            self._break(problem.code)
+            return
+        self._close = self._close or self.wants_data or bool(self._head.fields.upgrade) or problem.status < 500
+        self._conn.answer(problem, self._head, close=self._close)
+        self._over(problem.status, problem.code)
+        self._conn.over(keep=not self._close, body_unread=self.wants_data)
+
+    def _break(self, code: str) -> None:
+        self._drop_pipe()
+        self._over(self._response.status if self._response else 0, code)
+        self._conn.cut()
+
+    # Upgrades
+
+    def _switch(self, response: ResponseHead, data: bytes) -> None:
+        fields = self._head.fields
+        if not fields.upgrade or not is_answer(
+            fields.upgrade, response.upgrade, fields.websocket_key, response.websocket_accept
+        ):
+            raise BadResponse("response:upgrade", "The app switched to a protocol it was not asked for.")
+        pipe = self._pipe
+        if pipe is None:
+            return
+        self._response = response
+        self._at = _At.TUNNEL
+        self.tunnelling = self.wants_data = self._close = True
+        self.waits_since = 0.0
+        self._first_byte_s = asyncio.get_running_loop().time() - self._started
+        self._conn.transport.write(switching_head(response) + data)
+        self._bytes_out += len(data)
+        ahead = self._conn.take_ahead()
+        self._conn.release(Hold.AHEAD)
+        if ahead:
+            self.client_data(ahead)
+
+    def _close_tunnel_if_over(self) -> None:
+        if self._client_ended and self._pipe_ended:
+            pipe, self._pipe = self._pipe, None
+            if pipe is not None:
+                pipe.close()
+            self._over(101, "")
+            self._conn.cut()
+
+    def check_tunnel(self, now: float) -> None:
+        """Called about once a second: one side ended long ago, the other never did."""
+        if (self._client_ended or self._pipe_ended) and now - self._half_closed_at > MAX_TUNNEL_HALF_CLOSED_S:
+            self._break("tunnel:half_closed")
+
+    # The end
+
+    def _over(self, status: int, code: str) -> None:
+        self._at = _At.OVER
+        if self._continue_timer is not None:
+            self._continue_timer.cancel()
+        self._core.activity.end(self._route.machine)
+        head = self._head
+        self._core.access.add(
+            Record(
+                id=self._id,
+                client=self._conn.client,
+                method=head.method.decode(),
+                hostname=self._route.hostname,
+                target=head.target.decode("latin-1"),
+                app=self._route.app,
+                machine=self._route.machine,
+                status=status,
+                code=code,
+                pipe=self._pipe_kind,
+                bytes_in=self._bytes_in,
+                bytes_out=self._bytes_out,
+                open_s=self._open_s,
+                first_byte_s=self._first_byte_s,
+                total_s=asyncio.get_running_loop().time() - self._started,
+                agent=head.fields.user_agent.decode("latin-1"),
+            )
+        )

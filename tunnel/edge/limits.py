@@ -1,0 +1,53 @@
+"""Every limit and time-out of the edge, in one place. Those of `Limits` can be set by the operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Clients
+MAX_CONNECTIONS = 20_000
+HEAD_DEADLINE_S = 10.0  # from the first byte of a request to the end of its head
+CLIENT_IDLE_S = 75.0  # a kept connection without a request
+BODY_SILENCE_S = 120.0  # no byte of a body that is wanted
+WRITE_STALL_S = 120.0  # a client that takes nothing of its answer
+HALF_CLOSED_S = 10.0  # a client that said it will send no more gets its answer for so long; then it is taken for gone
+PIPELINE_BYTES = 64 * 1024  # read ahead of the request being served
+LINGER_S = 3.0  # reading off a body nobody wants, so that its sender gets to read our answer
+LINGER_BYTES = 2 * 1024 * 1024
+WRITE_HIGH_BYTES = 256 * 1024  # one direction of one exchange holds no more than about this and one read
+WRITE_LOW_BYTES = 64 * 1024
+
+# Backends
+RESPONSE_HEAD_S = 900.0  # from the request to the answer's head
+MAX_INTERIM_RESPONSES = 32
+CONTINUE_AFTER_S = 0.25  # how long a pipe may take before the edge itself answers Expect: 100-continue
+KEPT_IDLE_S = 4.0  # shorter than what any app server in use keeps an idle connection for (gunicorn 2 s, node 5 s)
+KEPT_PER_MACHINE = 256
+MAX_TUNNEL_HALF_CLOSED_S = 60.0
+
+# Hosts
+HELLO_DEADLINE_S = 10.0
+PING_EVERY_S = 5.0
+SILENCE_LIMIT_S = 15.0
+IDLE_CONNECTIONS = 16  # data connections kept ready, per host
+NEED_EXPIRES_S = 3.0  # connections asked for and not dialed by then are asked for again
+OPEN_ATTEMPTS = 3  # a data connection may die between OPEN and OPENED; nothing was sent on it yet
+HOST_AWAY_S = 15.0  # requests wait so long for a host whose link was lost, or for any host after a start of the edge
+ACTIVITY_LINGER_S = 0.01  # "nothing in flight" is said when it held for so long
+ACTIVITY_EVERY_S = 1.0
+
+# Control
+CONTROL_HELLO_S = 10.0
+CONTROL_TABLE_S = 60.0
+CONTROL_CONNECTIONS = 512
+
+SWEEP_EVERY_S = 1.0  # how coarse the deadlines above are
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the operator may set."""
+
+    wake_timeout_s: float = 60.0  # from a request to its open stream
+    max_waiters: int = 512  # requests that wait for streams to one machine
+    drain_s: float = 30.0  # what is in flight at SIGTERM may take so long

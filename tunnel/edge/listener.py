@@ -1,0 +1,309 @@
+"""One client's connection: heads in, one exchange at a time, and the end of it.
+
+The connection knows HTTP's outside (heads, keep-alive, pipelining, deadlines, lingering); what happens between a head
+and the end of its answer is an Exchange's. Reading is held for reasons that add up: it goes on when none is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from tunnel.edge.access import Record
+from tunnel.edge.core import Core
+from tunnel.edge.exchange import Exchange, Hold
+from tunnel.edge.limits import (
+    BODY_SILENCE_S,
+    CLIENT_IDLE_S,
+    HALF_CLOSED_S,
+    HEAD_DEADLINE_S,
+    LINGER_BYTES,
+    LINGER_S,
+    MAX_CONNECTIONS,
+    PIPELINE_BYTES,
+    RESPONSE_HEAD_S,
+    WRITE_HIGH_BYTES,
+    WRITE_LOW_BYTES,
+    WRITE_STALL_S,
+)
+from tunnel.edge.pages import Problem
+from tunnel.edge.pipes import reset
+from tunnel.proto.accept import prefers_json
+from tunnel.proto.errors import RequestRefused
+from tunnel.proto.forward import forwarding_lines, own_response
+from tunnel.proto.head import HeadBuffer, HeadTooLong, MalformedHead
+from tunnel.proto.request import MAX_HEAD_BYTES, RequestFields, RequestHead, field_lines_start, parse_request
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection to the public port."""
+
+    __slots__ = (
+        "_ahead",
+        "_core",
+        "_eof_at",
+        "_exchange",
+        "_forwarding",
+        "_full_since",
+        "_head",
+        "_head_since",
+        "_heard_at",
+        "_holds",
+        "_known",
+        "_lingered",
+        "_lingering_since",
+        "_trusted",
+        "client",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._head = HeadBuffer(MAX_HEAD_BYTES)
+        self._known: tuple[bytes, RequestFields] | None = None  # the last field lines, and what they said
+        self._forwarding = b""  # what we say about this client, under those field lines
+        self._exchange: Exchange | None = None
+        self._ahead = b""
+        self._holds = Hold(0)
+        self._heard_at = core.now
+        self._head_since = 0.0
+        self._full_since = 0.0
+        self._eof_at = 0.0
+        self._lingering_since = 0.0
+        self._lingered = 0
+
+    # Events of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.client = str(peer[0]) if peer else ""
+        self._trusted = self.client in self._core.trusted
+        self._core.clients.add(self)
+        if len(self._core.clients) > MAX_CONNECTIONS or self._core.draining:
+            self.transport.abort()
+        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._core.now
+        exchange = self._exchange
+        if exchange is None:
+            self._read_heads(data)
+        elif exchange.wants_data:
+            exchange.client_data(data)
+        else:
+            self.read_ahead(data)
+
+    def eof_received(self) -> bool:
+        exchange = self._exchange
+        if exchange is None:
+            return False
+        self._eof_at = self._core.now or 1.0
+        return exchange.client_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._core.clients.discard(self)
+        if self._exchange is not None:
+            exchange, self._exchange = self._exchange, None
+            exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        self._full_since = self._core.now or 1.0
+        if self._exchange is not None:
+            self._exchange.client_full(full=True)
+
+    def resume_writing(self) -> None:
+        self._full_since = 0.0
+        if self._exchange is not None:
+            self._exchange.client_full(full=False)
+
+    # For the exchange
+
+    def hold(self, why: Hold) -> None:
+        """Stop reading for one more reason."""
+        if not self._holds and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds |= why
+
+    def release(self, why: Hold) -> None:
+        """One reason less not to read."""
+        if self._holds & why:
+            self._holds &= ~why
+            if not self._holds and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def read_ahead(self, data: bytes) -> None:
+        """Keep what came after the request being served."""
+        self._ahead += data
+        if len(self._ahead) > PIPELINE_BYTES:
+            self.hold(Hold.AHEAD)
+
+    @property
+    def has_ahead(self) -> bool:
+        return bool(self._ahead)
+
+    def take_ahead(self) -> bytes:
+        """What came after the request, for an upgrade or to refuse it."""
+        ahead, self._ahead = self._ahead, b""
+        return ahead
+
+    def over(self, *, keep: bool, body_unread: bool) -> None:
+        """The exchange has ended and everything of its answer was written."""
+        self._exchange = None
+        if not keep or self._core.draining or (self._eof_at and not self._ahead):
+            self._end(linger=body_unread)
+            return
+        self.release(Hold.OPENING | Hold.PIPE_FULL | Hold.AHEAD)
+        if self._ahead:
+            self._read_heads(self.take_ahead())
+
+    def cut(self) -> None:
+        """The answer cannot be completed: end the connection so that the client sees it is short."""
+        self._exchange = None
+        self.transport.close()
+
+    # Heads
+
+    def _read_heads(self, data: bytes) -> None:
+        while data and self._exchange is None:
+            if self._lingering_since or self.transport.is_closing():
+                self._discard(data)
+                return
+            try:
+                found = self._head.feed(data)
+                if found is None:
+                    self._head_since = self._head_since or self._core.now or 1.0
+                    return
+                self._head_since = 0.0
+                head, data = found
+                self._begin(head, data)
+            except RequestRefused as e:
+                self._refuse(e)
+            except HeadTooLong as e:
+                if e.in_first_line:
+                    self._refuse(RequestRefused(414, "request:target_too_long", "The URL is too long for this edge."))
+                else:
+                    message = f"The edge takes {MAX_HEAD_BYTES} bytes of headers; the app has not seen this request."
+                    self._refuse(RequestRefused(431, "request:head_too_long", message))
+            except MalformedHead:
+                self._refuse(RequestRefused(400, "request:malformed", "These bytes are not an HTTP request."))
+
+    def _begin(self, raw: bytes, rest: bytes) -> None:
+        if raw.startswith(b"\r\n"):  # RFC 9112 2.2: one empty line before a request is forgiven
+            raw = raw[2:]
+        head = parse_request(raw, self._known)
+        fields = head.fields
+        if self._known is None or fields is not self._known[1]:
+            self._known = (raw[field_lines_start(raw) :], fields)
+            self._forwarding = forwarding_lines(fields, self.client, "http", trusted=self._trusted)
+        port = fields.authority.port
+        if port is not None and port not in self._core.ports:
+            raise RequestRefused(421, "host:port", f"This edge does not listen on port {port}.")
+        route = self._core.router.find(fields.authority.hostname)
+        if route is None:
+            self._unrouted(head)
+            return
+        exchange = self._exchange = Exchange(self._core, self, head, route, self._forwarding)
+        exchange.start(rest)
+
+    # Answers of our own
+
+    def _unrouted(self, head: RequestHead) -> None:
+        problem = Problem(404, "route:unknown", "There is no app at this address.")
+        keep = head.keeps_alive and not head.fields.has_body and not self._core.draining
+        self.answer(problem, head, close=not keep)
+        self.log(head, problem)
+        if not keep:
+            self._end(linger=head.fields.has_body)
+
+    def answer(self, problem: Problem, head: RequestHead, *, close: bool) -> None:
+        """Write a page of the edge's own."""
+        asked = head.fields
+        fields, body = self._core.pages.answer(
+            problem, hostname=asked.authority.hostname, as_json=prefers_json(asked.accept)
+        )
+        self.transport.write(own_response(problem.status, fields, body, to_head=head.method == b"HEAD", close=close))
+
+    def _refuse(self, refused: RequestRefused) -> None:
+        problem = Problem(refused.status, refused.code, refused.message)
+        fields, body = self._core.pages.answer(problem, hostname="", as_json=False)
+        self.transport.write(own_response(refused.status, fields, body, to_head=False, close=True))
+        self.log(None, problem)
+        self._end(linger=True)
+
+    def log(self, head: RequestHead | None, problem: Problem) -> None:
+        """An access line for a request that went nowhere."""
+        self._core.access.add(
+            Record(
+                id=self._core.next_id(),
+                client=self.client,
+                method=head.method.decode() if head else "",
+                hostname=head.fields.authority.hostname if head else "",
+                target=head.target.decode("latin-1") if head else "",
+                app="",
+                machine="",
+                status=problem.status,
+                code=problem.code,
+                pipe="",
+                bytes_in=0,
+                bytes_out=0,
+                open_s=0.0,
+                first_byte_s=0.0,
+                total_s=0.0,
+                agent=head.fields.user_agent.decode("latin-1") if head else "",
+            )
+        )
+
+    # The end
+
+    def _end(self, *, linger: bool) -> None:
+        if self.transport.is_closing():
+            return
+        if not linger or self._eof_at:
+            self.transport.close()
+            return
+        # Closing with unread bytes would reset the connection, and the client might never see our answer.
+        self._lingering_since = self._core.now or 1.0
+        self._ahead = b""
+        self.transport.write_eof()
+        if self._holds:
+            self._holds = Hold(0)
+        self.transport.resume_reading()
+
+    def _discard(self, data: bytes) -> None:
+        self._lingered += len(data)
+        if self._lingered > LINGER_BYTES:
+            self.transport.abort()
+
+    def drain(self) -> None:
+        """The edge is going: an idle connection closes now, a busy one after its answer."""
+        if self._exchange is None and not self._lingering_since and not self._head:
+            self.transport.close()
+
+    def check(self, now: float) -> None:
+        """Called about once a second: deadlines."""
+        exchange = self._exchange
+        if self._full_since and now - self._full_since > WRITE_STALL_S:
+            reset(self.transport)
+        elif exchange is None:
+            self._check_idle(now)
+        elif exchange.tunnelling:
+            exchange.check_tunnel(now)
+        elif self._eof_at and now - self._eof_at > HALF_CLOSED_S:
+            reset(self.transport)
+        elif exchange.wants_data and not self._holds and now - self._heard_at > BODY_SILENCE_S:
+            exchange.fail(Problem(408, "request:body_timeout", f"No byte of the body for {BODY_SILENCE_S:.0f} s."))
+        elif exchange.waits_since and now - exchange.waits_since > RESPONSE_HEAD_S:
+            exchange.fail(Problem(504, "response:timeout", f"The app did not answer for {RESPONSE_HEAD_S:.0f} s."))
+
+    def _check_idle(self, now: float) -> None:
+        if self._lingering_since:
+            if now - self._lingering_since > LINGER_S:
+                self.transport.abort()
+        elif self._head_since:
+            if now - self._head_since > HEAD_DEADLINE_S:
+                self._refuse(RequestRefused(408, "request:head_timeout", "The request's head took too long."))
+        elif now - self._heard_at > CLIENT_IDLE_S:
+            self.transport.close()

@@ -1,0 +1,78 @@
+"""What the edge says in its own name: pages for people, JSON for programs, one line of text for broken requests.
+
+Nothing of the request is shown but the hostname the grammar let through, escaped all the same. Nothing is ever cached.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunnel.wire import Code
+
+TEMPLATES = Path(__file__).parents[2] / "templates" / "edge"
+PAGES = (404, 502, 503, 504)
+RETRY_AFTER_S = 5
+
+# Refusals of a stream, as what they are to a visitor.
+STATUSES = {
+    Code.MACHINE_UNKNOWN: 503,  # the route is newer or older than what the host knows: it settles by itself
+    Code.MACHINE_ASLEEP: 503,
+    Code.MACHINE_FAILED: 502,
+    Code.WAKE_TIMEOUT: 503,
+    Code.WAKE_FAILED: 502,
+    Code.WAKE_QUEUE_FULL: 503,
+    Code.APP_REFUSED: 502,
+    Code.HOST_BUSY: 503,
+    Code.TUNNEL_NO_HOST: 503,
+    Code.TUNNEL_TIMEOUT: 504,
+    Code.TUNNEL_BROKEN: 502,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, as a visitor is told."""
+
+    status: int
+    code: str
+    message: str
+    phase: str = ""
+
+
+def status_of(code: str) -> int:
+    """The HTTP status for a refused stream. Codes of a newer host are the backend's trouble."""
+    return {str(known): status for known, status in STATUSES.items()}.get(code, 502)
+
+
+class Pages:
+    """The edge's templates, read once."""
+
+    def __init__(self, folder: Path = TEMPLATES) -> None:
+        self._templates = {
+            status: string.Template((folder / f"{status}.html").read_text(encoding="utf-8")) for status in PAGES
+        }
+
+    def answer(self, problem: Problem, *, hostname: str, as_json: bool) -> tuple[list[tuple[str, str]], bytes]:
+        """Header fields and body."""
+        fields = [("Cache-Control", "no-store"), ("X-Burrow-Error", problem.code)]
+        if problem.status in (503, 504):
+            fields.append(("Retry-After", str(RETRY_AFTER_S)))
+        if as_json:
+            error = {"code": problem.code, "phase": problem.phase, "message": problem.message}
+            body = json.dumps({"error": error}) + "\n"
+            return [("Content-Type", "application/json"), *fields], body.encode()
+        template = self._templates.get(problem.status)
+        if template is None:
+            body = f"{problem.status}: {problem.message} ({problem.code})\n"
+            return [("Content-Type", "text/plain; charset=utf-8"), *fields], body.encode()
+        body = template.substitute(
+            message=html.escape(problem.message),
+            code=html.escape(problem.code),
+            phase=html.escape(problem.phase or "-"),
+            hostname=html.escape(hostname),
+        )
+        return [("Content-Type", "text/html; charset=utf-8"), *fields], body.encode()
