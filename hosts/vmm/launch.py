@@ -63,7 +63,7 @@ class Launched:
 
 
 class _ChildFds:
-    """Descriptors for the child, by the number it will have there; ours are closed once it runs, or if it never does."""
+    """Descriptors for the child, by the number they will have there; ours are closed once it runs, or never does."""
 
     def __init__(self) -> None:
         self.given: dict[int, int] = {}

@@ -17,6 +17,10 @@ class VmmError(Exception):
     """The VMM refused, broke or did not answer in time; the text says which call and why."""
 
 
+class StateRefused(VmmError):  # noqa: N818 - reads as the fact it states
+    """The VMM started but would not take the device state: trying again with the same files is of no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """One virtio block device, always raw. Guests find it by `serial` (at most 20 ASCII characters)."""
@@ -117,7 +121,10 @@ class Vmm(Protocol):
         ...
 
     async def load(self, config: VmConfig, state: Path) -> Vm:
-        """Start on the existing memory file with device state from `state`; returns with vCPUs still stopped."""
+        """Start on the existing memory file with device state from `state`; returns with vCPUs still stopped.
+
+        StateRefused if the state cannot be loaded; any other VmmError leaves the pair as good as it was.
+        """
         ...
 
     async def adopt(self, config: VmConfig, record: ProcessRecord) -> Vm | None:

@@ -25,7 +25,7 @@ from hosts.vmm.jail import Jail, prepare
 from hosts.vmm.launch import CONSOLE_SOCKET, QMP_SOCKET, Launched, keep_descriptors_home, launch, read_errors
 from hosts.vmm.orphans import vmm_processes
 from hosts.vmm.process import WatchedProcess, reap_when_done, watch
-from hosts.vmm.protocol import ProcessRecord, VmConfig, VmmError
+from hosts.vmm.protocol import ProcessRecord, StateRefused, VmConfig, VmmError
 from hosts.vmm.qmp import Json, Qmp, connect_unix
 
 P = ParamSpec("P")
@@ -150,7 +150,10 @@ class QemuVm:
 
     async def load(self, state: int) -> None:
         """Read device state; vCPUs stay stopped. Only on a VM started to be loaded."""
-        await self._migrate("migrate-incoming", state)
+        try:
+            await self._migrate("migrate-incoming", state)
+        except VmmError as e:
+            raise StateRefused(str(e)) from None
 
     async def _migrate(self, command: str, fd: int) -> None:
         qmp = self._connected()
