@@ -10,7 +10,7 @@ import asyncio
 import json
 import socket
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from hosts.guest.answers import (
@@ -162,7 +162,7 @@ class GuestClient:
 
     async def build(
         self, job: dict[str, object], *, clock_ms: int, entropy: bytes, nameservers: Sequence[str]
-    ) -> AsyncIterator[dict[str, object]]:
+    ) -> AsyncGenerator[dict[str, object], None]:
         """Run a build in a builder machine: its news, one JSON object each, as they come. Bounded by the caller's time-out."""
         request = {
             "op": "build",

@@ -24,7 +24,9 @@ GUEST_PYTHON = (
     "hosts/guest/agent/*.py",
     "hosts/builder/detect.py",
     "hosts/builder/plan.py",
-    "hosts/builder/worker*.py",
+    "hosts/builder/steps.py",
+    "hosts/builder/tree.py",
+    "hosts/builder/worker.py",
 )
 COMPILER = Path("/usr/bin/python3")
 ALIGNMENT = 4

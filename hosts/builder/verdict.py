@@ -1,0 +1,56 @@
+"""What a builder machine may say at its end, checked: the image's length and how the app is started, or a known failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hosts.wire.commands import BuildPhase, Failure
+
+KINDS = frozenset({"python", "node", "static", "procfile"})
+CODES = frozenset(
+    {
+        "build:boot",
+        "build:lost",
+        "build:nothing_to_run",
+        "build:bad_source",
+        "build:lfs_pointer",
+        "build:submodule",
+        "build:step_failed",
+        "build:timeout",
+        "build:disk_full",
+        "build:out_of_memory",
+        "build:pack",
+    }
+)
+EROFS_BLOCK_BYTES = 4096
+MAX_COMMAND_CHARS = 4096
+MAX_MESSAGE_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A finished build."""
+
+    kind: str
+    command: str
+    size_bytes: int
+
+    @classmethod
+    def read(cls, done: Mapping[str, object]) -> Verdict | None:
+        """None when it makes no sense."""
+        match done:
+            case {"kind": str(kind), "command": str(command), "bytes": int(size)} if (
+                kind in KINDS
+                and 0 < len(command) <= MAX_COMMAND_CHARS
+                and "\0" not in command
+                and size >= EROFS_BLOCK_BYTES
+                and size % EROFS_BLOCK_BYTES == 0
+            ):
+                return cls(kind, command, size)
+        return None
+
+
+def failed(code: str, phase: BuildPhase, message: str) -> Failure:
+    """A Failure with a code of ours: what a builder machine calls it is a stranger's word."""
+    return Failure(code if code in CODES else "build:lost", str(phase), message[:MAX_MESSAGE_CHARS])

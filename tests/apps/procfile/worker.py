@@ -1,0 +1,1 @@
+raise SystemExit("only the process `web` is started")
