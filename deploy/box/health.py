@@ -14,6 +14,7 @@ from deploy.box.supervision import Supervisor
 
 PROBE_TIMEOUT_S = 5
 POLL_S = 0.2
+DYING_LIMIT_S = 20  # a program that the supervisor keeps restarting will not come right by waiting
 LIMIT_S = 120  # the host agent's first start boots a guest to see which accelerator works
 LOG_LINES_SHOWN = 15
 
@@ -39,27 +40,30 @@ def host_answers(instance: Instance) -> bool:
     return True
 
 
-def wait_healthy(instance: Instance, ports: Ports, supervisor: Supervisor, say: Say) -> None:
+def wait_healthy(ports: Ports, supervisor: Supervisor, say: Say) -> None:
     """Return when every service answers; a Problem names the one that does not, with the end of its log."""
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("web", lambda: answers(ports.web, "/healthz", host=LOOPBACK, status=200)),
         ("edge", lambda: answers(ports.edge, "/", host="no-such-app.localhost", status=404)),
-        ("host", lambda: host_answers(instance)),
+        ("host", lambda: host_answers(supervisor.instance)),
         ("worker", lambda: supervisor.states().get("worker") == "RUNNING"),
         ("beat", lambda: supervisor.states().get("beat") == "RUNNING"),
     ]
     for name, check in checks:
-        wait(name, check, instance, say)
+        wait(name, check, supervisor, say)
 
 
-def wait(name: str, check: Callable[[], bool], instance: Instance, say: Say, *, limit_s: float = LIMIT_S) -> None:
+def wait(name: str, check: Callable[[], bool], supervisor: Supervisor, say: Say) -> None:
     """Wait for one service."""
-    deadline = time.monotonic() + limit_s
+    instance, started, seen_well = supervisor.instance, time.monotonic(), time.monotonic()
     while not check():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now - seen_well > DYING_LIMIT_S / 4 and supervisor.states().get(name) == "RUNNING":
+            seen_well = now
+        if now - started > LIMIT_S or now - seen_well > DYING_LIMIT_S:
             log = instance.var / "log" / f"{name}.log"
             if log.exists():
                 for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]:
                     say.line(f"    | {line}")
-            raise Problem(f"{name} does not answer after {limit_s:.0f} s; its log: {log}")
+            raise Problem(f"{name} does not answer after {now - started:.0f} s; its log: {log}")
         time.sleep(POLL_S)

@@ -89,12 +89,12 @@ def _up(instance: Instance, say: Say) -> tuple[sample.Access, str, Ports]:
     supervisor.ensure_running(say)
     with say.step("starting Postgres and Redis"):
         supervisor.bring_up(list(SERVERS), say)
-        ensure_database(instance, cluster, bin_dir, say)
+        ensure_database(supervisor, cluster, bin_dir, say)
     with say.step("bringing the database up to date"):
         sample.manage(instance, ports, say, "migrate", "--no-input", failure="the database could not be migrated")
     with say.step("starting web, worker, beat, edge and host agent, and waiting until each answers"):
         supervisor.bring_up(list(SERVICES), say)
-        health.wait_healthy(instance, ports, supervisor, say)
+        health.wait_healthy(ports, supervisor, say)
     access = sample.ensure_access(instance, ports, say)
     return access, sample.ensure_sample(instance, access, say), ports
 
@@ -151,8 +151,9 @@ def ensure_cluster(instance: Instance, cluster: postgres.Cluster, say: Say) -> P
     return bin_dir
 
 
-def ensure_database(instance: Instance, cluster: postgres.Cluster, bin_dir: Path, say: Say) -> None:
+def ensure_database(supervisor: Supervisor, cluster: postgres.Cluster, bin_dir: Path, say: Say) -> None:
     """Wait for Postgres and Redis, and make the database if it is missing."""
+    instance = supervisor.instance
     env = {"PATH": settings.PATH, "LANG": "C.UTF-8"}
 
     def succeeds(*argv: str) -> bool:
@@ -164,9 +165,9 @@ def ensure_database(instance: Instance, cluster: postgres.Cluster, bin_dir: Path
 
     at = ("-h", str(cluster.sockets))
     loud, say = say, Say(log=say.log, out=io.StringIO())  # that a server is not ready yet is no news for a person
-    health.wait("postgres", lambda: succeeds(str(bin_dir / "pg_isready"), "-q", *at), instance, loud)
+    health.wait("postgres", lambda: succeeds(str(bin_dir / "pg_isready"), "-q", *at), supervisor, loud)
     health.wait(
-        "redis", lambda: succeeds("redis-cli", "-s", str(cluster.sockets / "redis.sock"), "ping"), instance, loud
+        "redis", lambda: succeeds("redis-cli", "-s", str(cluster.sockets / "redis.sock"), "ping"), supervisor, loud
     )
     if not succeeds(str(bin_dir / "psql"), *at, "-q", "-d", postgres.DATABASE, "-c", "select 1"):
         loud.run(
