@@ -14,7 +14,7 @@ from dataclasses import replace
 from hosts.agent.machine import Machine
 from hosts.agent.parts import Parts
 from hosts.agent.record import RECORD_FORMAT, MachineRecord
-from hosts.disk.space import NoSpace, require_free
+from hosts.disk.space import require_free
 from hosts.net.addresses import MAX_SLOTS
 from hosts.wire.events import Cause
 from hosts.wire.spec import MachineId, MachineSpec
@@ -103,7 +103,7 @@ class Fleet:
             # What a machine surely takes: its memory file (reserved at boot) and the beginnings of a disk. The rest
             # is sparse.
             await parts.scribe.run(require_free, parts.machines, (spec.size.memory_mib + spec.size.disk_mib // 8) * MIB)
-        except NoSpace as e:
+        except OSError as e:
             raise HostFull(str(e)) from None
         slot = self.slots.take()
         record = MachineRecord(RECORD_FORMAT, MachineState.STOPPED, parts.clock.wall_ms(), slot)

@@ -24,6 +24,7 @@ from hosts.agent.starts import Gone, StartFailed
 from hosts.disk.space import usage_bytes
 from hosts.guest.client import AGENT_PORT
 from hosts.net.addresses import GUEST_MAC
+from hosts.net.network import NetworkError
 from hosts.snapshots.files import Identity, SnapshotFiles
 from hosts.vmm.protocol import Disk, Vm, VmConfig
 from hosts.wire.commands import Failure, MachineReport, SleepDepth, StartReport
@@ -373,7 +374,12 @@ class Machine:
         return self.history.record.port or self.spec.process.port
 
     async def _open_guest(self, timeout_s: float) -> socket.socket:
-        namespace = await self.network()
+        try:
+            namespace = await self.network()
+        except NetworkError as e:
+            raise OSError(
+                str(e)
+            ) from None  # to the guest's client one kind of "cannot be reached" is as good as another
         return await namespace.connect(AGENT_PORT, timeout_s)
 
 

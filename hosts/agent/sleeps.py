@@ -85,18 +85,21 @@ async def checkpoint(machine: Machine) -> None:
         if machine.history.state is not MachineState.PAUSED or vm is None:
             raise CheckpointFailed(f"a machine that is {machine.history.state} has no memory to copy")
         parts = machine.parts
-        failed = ""
+
+        async def go_on() -> None:
+            if was_running and machine.history.state is MachineState.PAUSED:
+                await starts.start(machine, Cause.CHECKPOINT)
+
         try:
             config = machine.vm_config(await machine.network())
+            # It runs again as soon as its files are cloned; making the clones durable takes longer.
             await parts.snapshots.checkpoint(
-                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms()
+                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms(), cloned=go_on
             )
-        except (SnapshotFailed, OSError) as e:
-            failed = str(e)
-        if was_running:
-            await starts.start(machine, Cause.CHECKPOINT)
-        if failed:
-            raise CheckpointFailed(failed)
+        except SnapshotFailed as e:
+            raise CheckpointFailed(str(e)) from None
+        finally:
+            await go_on()
 
 
 async def _flush(machine: Machine) -> None:

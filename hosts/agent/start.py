@@ -82,9 +82,17 @@ class DiskSnapshots:
         """See `pair.record_memory_hash`."""
         await pair.record_memory_hash(files)
 
-    async def checkpoint(self, vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:
+    async def checkpoint(
+        self,
+        vm: Vm,
+        files: SnapshotFiles,
+        identity: Identity,
+        *,
+        now_ms: int,
+        cloned: Callable[[], Awaitable[None]] | None = None,
+    ) -> Manifest:
         """See `checkpoint.checkpoint`."""
-        return await checkpoint.checkpoint(vm, files, identity, now_ms=now_ms)
+        return await checkpoint.checkpoint(vm, files, identity, now_ms=now_ms, cloned=cloned)
 
     def has_pair(self, files: SnapshotFiles) -> bool:
         """See `pair.has_pair`."""
@@ -156,6 +164,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
             vmm=vmm,
             network=network,
             images=images,
+            volumes=parts.volumes,
             guest_images=config.images,
             settings=_builder_settings(config, tsc_khz),
         ),

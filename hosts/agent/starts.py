@@ -138,8 +138,16 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
             vm = await machine.parts.snapshots.resume(
                 machine.parts.vmm, config, machine.snapshot, machine.identity(config), loaded=machine.note_process
             )
-    except (SnapshotRefused, VmmError, NetworkError, StartFailed) as e:
-        raise _MemoryLost(str(e)) from None
+    except SnapshotRefused as e:
+        raise _MemoryLost(f"the snapshot was refused: {e} ({e.reason})") from None
+    except StartFailed as e:
+        raise _MemoryLost(f"the snapshot cannot be loaded: {e}") from None
+    except (VmmError, NetworkError) as e:
+        # Nothing is wrong with the snapshot: whoever asks next finds it as it was.
+        machine.history.become(MachineEvent.RESUME_FAILED, code="resume:host", detail=str(e), process=None)
+        await machine.history.commit()
+        message = f"the host could not start the machine just now: {e}"
+        raise StartFailed(Failure("resume:host", machine.phase, message)) from None
     machine.attach(vm)
     await _run_on(machine, vm, cause, progress)
 
@@ -286,14 +294,14 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
         await machine.guest.hello(HELLO_TIMEOUT_S)
     with progress.step("app"):
         online = spec.policy.egress is not Egress.NONE
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await machine.guest.start(
-                spec.process,
-                hostname=spec.app,
-                clock_ms=parts.clock.wall_ms(),
-                entropy=parts.clock.entropy(ENTROPY_BYTES),
-                nameservers=parts.nameservers if online else (),
-            )
+        await machine.guest.start(
+            spec.process,
+            hostname=spec.app,
+            clock_ms=parts.clock.wall_ms(),
+            entropy=parts.clock.entropy(ENTROPY_BYTES),
+            nameservers=parts.nameservers if online else (),
+            timeout_s=START_TIMEOUT_S,
+        )
     with progress.step("listening"):
         found = await machine.guest.await_listening(LISTEN_TIMEOUT_S)
     if isinstance(found, NotListening):

@@ -31,6 +31,7 @@ WAKE_DEADLINE_S = 110.0  # below the dialer's own limit of 120 s, so that the re
 CONNECT_DEADLINE_S = 10.0
 CONNECT_ATTEMPT_S = 3.0
 CONNECT_RETRY_S = 0.02
+EARLY_CONNECT_S = 1.0  # how long after the wake a handshake begun before it may still take
 HOST_CONNECT_TIMEOUT_S = 5.0
 
 FindMachine = Callable[[MachineId], Machine | None]
@@ -71,14 +72,15 @@ class Streams:
         if found is None:
             raise Refused(Code.MACHINE_UNKNOWN, "find", f"no machine {machine} on this host")
         with found.activity.held():
+            vm = found.vm
             early = _connect_early(found) if may_wake else None
             try:
                 await wake(found, may_wake=may_wake)
             except BaseException:
                 if early is not None:
-                    early.cancel()
+                    _discard(early)
                 raise
-            sock = await _finish(early) if early is not None else None
+            sock = await _finish(early, same_guest=found.vm is vm) if early is not None else None
             return Target(sock or await _connect(found, request), MachineGate(found, may_wake=may_wake))
 
     async def open_host(self) -> socket.socket:
@@ -152,10 +154,23 @@ async def _try_connect(machine: Machine) -> socket.socket | None:
     return None
 
 
-async def _finish(early: asyncio.Task[socket.socket | None]) -> socket.socket | None:
-    """The early connection, if it came about; after a cold boot it did not, and waiting for it would be in vain."""
+async def _finish(early: asyncio.Task[socket.socket | None], *, same_guest: bool) -> socket.socket | None:
+    """The early connection, if it came about; one to a guest that was given up for a cold boot leads nowhere."""
+    if not same_guest:
+        _discard(early)
+        return None
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(EARLY_CONNECT_S):
             return await early
     except TimeoutError:
         return None
+
+
+def _discard(early: asyncio.Task[socket.socket | None]) -> None:
+    early.cancel()
+    early.add_done_callback(_close_result)
+
+
+def _close_result(early: asyncio.Task[socket.socket | None]) -> None:
+    if not early.cancelled() and (sock := early.result()) is not None:
+        sock.close()

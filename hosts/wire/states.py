@@ -32,6 +32,7 @@ class MachineEvent(StrEnum):
     SAVED = "saved"
     SAVE_FAILED = "save_failed"
     RESUME = "resume"
+    RESUME_FAILED = "resume_failed"  # the host could start no VMM just now; the snapshot is as good as before
     CRASH = "crash"  # the VMM ended or hung unasked, or a snapshot was refused: memory lost, disk kept
     FAIL = "fail"  # gave up: will not start again unless asked
     DESTROY = "destroy"
@@ -68,6 +69,7 @@ TRANSITIONS: dict[MachineState, dict[MachineEvent, MachineState]] = {
     S.SUSPENDED: {E.RESUME: S.RESUMING, E.CRASH: S.STOPPED, E.DESTROY: S.DESTROYED},
     S.RESUMING: {
         E.READY: S.RUNNING,
+        E.RESUME_FAILED: S.SUSPENDED,
         E.CRASH: S.STOPPED,
         E.FAIL: S.FAILED,
         E.DESTROY: S.DESTROYED,

@@ -23,10 +23,17 @@ class FakeGuest:
         process = await self._process(timeout_s)
         if self._app(process).hello_hangs:
             await self._hang(timeout_s)
-        return Hello(agent=1, phase="idle")
+        return Hello(agent=1, phase="idle", up_ms=1)
 
     async def start(
-        self, process: AppProcess, *, hostname: str, clock_ms: int, entropy: bytes, nameservers: Sequence[str] = ()
+        self,
+        process: AppProcess,
+        *,
+        hostname: str,
+        clock_ms: int,
+        entropy: bytes,
+        nameservers: Sequence[str] = (),
+        timeout_s: float = 5.0,
     ) -> None:
         memory = (await self._process()).memory
         memory.started = True
@@ -47,9 +54,7 @@ class FakeGuest:
             )
         return Listening(app.port, (Socket("0.0.0.0", app.port),))  # noqa: S104 - an address seen, not bound
 
-    async def resume(
-        self, *, clock_ms: int, entropy: bytes, timeout_s: float = 5.0, hostname: str = ""
-    ) -> tuple[Step, ...]:
+    async def resume(self, *, clock_ms: int, entropy: bytes, timeout_s: float = 5.0) -> tuple[Step, ...]:
         process = await self._process(timeout_s)
         app = self._app(process)
         if app.resume_hangs:

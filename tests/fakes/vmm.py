@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from hosts.vmm.protocol import ProcessRecord, VmConfig, VmmError
+from hosts.vmm.protocol import ProcessRecord, StateRefused, VmConfig, VmmError
 from tests.fakes.world import GuestMemory, Process, World
 
 
@@ -97,7 +97,7 @@ class FakeVmm:
         if self.fail_load:
             raise VmmError(self.fail_load)
         if not state.exists() or json.loads(state.read_text())["name"] != config.name:
-            raise VmmError("load of migration failed")
+            raise StateRefused("load of migration failed")
         self._only_one(config)
         self.world.loads += 1
         return FakeVm(self.world.start(config, self.world.memories[str(config.folder)]), self)

@@ -1,0 +1,450 @@
+"""A machine's life over a fake world: boots, sleeps, wakes, crashes, and what is told of each."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hosts.agent import starts
+from hosts.agent.machine import Busy, Machine, NotRunning
+from hosts.agent.starts import Gone, StartFailed
+from hosts.wire.commands import SleepDepth, Start
+from hosts.wire.events import Cause, EndCause, Event, EventKind
+from hosts.wire.spec import Egress, Policy
+from hosts.wire.states import MachineState
+from tests.fakes.world import App
+from tests.hosts.agent.rig import ID, Rig, spec
+from tunnel.wire import Code, Refused
+
+S = MachineState
+
+
+def states(events: list[Event]) -> list[str]:
+    return [str(e.state) for e in events if e.kind is EventKind.STATE]
+
+
+def sessions(events: list[Event]) -> list[tuple[str, str]]:
+    return [(str(e.cause), str(e.end_cause)) for e in events if e.kind is EventKind.SESSION_ENDED]
+
+
+async def test_a_new_machine_boots_and_tells_every_step(rig: Rig) -> None:
+    machine = await rig.machine()
+    report = await machine.report()
+    assert (report.state, report.port, report.failure) == (S.RUNNING, 8080, None)
+    assert report.last_start is not None
+    assert (report.last_start.start, report.last_start.cause, report.last_start.reason) == (Start.COLD_BOOT, Cause.DEPLOY, "")
+    assert [s.name for s in report.last_start.steps] == ["queue", "prepare", "vmm", "kernel", "app", "listening", "health"]
+    events = await rig.events()
+    assert states(events) == ["booting", "running"]
+    (started,) = [e for e in events if e.kind is EventKind.SESSION_STARTED]
+    assert started.cause is Cause.DEPLOY
+    assert [e.seq for e in events] == [1, 2, 3]
+
+
+async def test_a_paused_machine_goes_on_counting_with_the_right_time(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = await rig.request(machine)
+    await machine.sleep(SleepDepth.PAUSED)
+    assert machine.history.state is S.PAUSED
+    assert not machine.gate_open
+    await rig.clock.advance(3600)
+    assert await rig.request(machine) == before + 1
+    memory = rig.world.alive(ID)[0].memory
+    assert memory.clock_ms == rig.clock.wall_ms()
+    assert len(set(memory.entropy)) == len(memory.entropy) == 2
+    assert rig.world.boots == 1
+    report = (await machine.report()).last_start
+    assert report is not None
+    assert (report.start, report.cause) == (Start.RESUME, Cause.REQUEST)
+    assert sessions(await rig.events()) == [("deploy", "api")]
+
+
+async def test_a_suspended_machine_has_no_process_and_goes_on_counting(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = await rig.request(machine)
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert machine.history.state is S.SUSPENDED
+    assert rig.world.alive() == []
+    assert await rig.request(machine) == before + 1
+    assert (rig.world.boots, rig.world.loads) == (1, 1)
+    assert not machine.parts.snapshots.has_pair(machine.snapshot)
+    events = await rig.events()
+    assert states(events) == ["booting", "running", "paused", "suspending", "suspended", "resuming", "running"]
+
+
+async def test_the_counter_survives_ten_sleeps_of_either_depth(rig: Rig) -> None:
+    machine = await rig.machine()
+    counts = [await rig.request(machine)]
+    for turn in range(10):
+        await machine.sleep(SleepDepth.SUSPENDED if turn % 2 else SleepDepth.PAUSED)
+        await rig.clock.advance(1)
+        counts.append(await rig.request(machine))
+    assert counts == list(range(counts[0], counts[0] + 11))
+    assert len([e for e in await rig.events() if e.kind is EventKind.SESSION_STARTED]) == 11
+
+
+@pytest.mark.parametrize("depth", list(SleepDepth))
+async def test_fifty_requests_at_once_cause_one_wake_and_all_are_answered(rig: Rig, depth: SleepDepth) -> None:
+    machine = await rig.machine()
+    await machine.sleep(depth)
+    memory = rig.world.memories[str(machine.files.folder)]
+    count = memory.count
+    answers = await asyncio.gather(*(rig.request(machine) for _ in range(50)))
+    assert sorted(answers) == list(range(count + 1, count + 51))
+    assert memory.resumes == 1
+    assert rig.world.loads == (1 if depth is SleepDepth.SUSPENDED else 0)
+    assert len([e for e in await rig.events() if e.kind is EventKind.SESSION_STARTED]) == 2
+
+
+async def test_a_dead_vmm_is_a_crash_and_the_next_request_meets_a_cold_boot(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.world.alive(ID)[0].end()
+    await rig.settle(machine, S.STOPPED)
+    assert sessions(await rig.events()) == [("deploy", "crash")]
+    await rig.request(machine)
+    report = (await machine.report()).last_start
+    assert report is not None
+    assert (report.start, report.reason) == (Start.COLD_BOOT, "its VMM ended unasked")
+    assert rig.world.boots == 2
+
+
+async def test_a_paused_vmm_that_dies_costs_the_memory_and_nothing_else(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.PAUSED)
+    rig.world.alive(ID)[0].end()
+    await rig.settle(machine, S.STOPPED)
+    await rig.request(machine)
+    assert sessions(await rig.events()) == [("deploy", "api")]
+
+
+@pytest.mark.parametrize("depth", list(SleepDepth))
+async def test_a_resume_contract_that_is_not_met_ends_in_a_cold_boot_that_says_so(rig: Rig, depth: SleepDepth) -> None:
+    machine = await rig.machine(app=App(resume_error="the clock could not be set"))
+    await machine.sleep(depth)
+    await rig.request(machine)
+    report = (await machine.report()).last_start
+    assert report is not None
+    assert report.start is Start.COLD_BOOT
+    assert "the clock could not be set" in report.reason
+    assert rig.world.boots == 2
+    assert len(rig.world.alive(ID)) == 1
+    assert sessions(await rig.events()) == [("deploy", "api"), ("request", "crash")]
+
+
+async def test_a_guest_that_hangs_at_its_resume_is_given_up(rig: Rig) -> None:
+    machine = await rig.machine(app=App(resume_hangs=True))
+    await machine.sleep(SleepDepth.PAUSED)
+    await rig.request(machine)
+    assert rig.world.boots == 2
+
+
+@pytest.mark.parametrize("damage", ["state", "memory", "manifest"])
+async def test_a_snapshot_that_was_tampered_with_is_refused_and_cold_booted(rig: Rig, damage: str) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    await machine.stop_hashing()
+    path = getattr(machine.snapshot, damage)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    await rig.request(machine)
+    report = (await machine.report()).last_start
+    assert report is not None
+    assert report.start is Start.COLD_BOOT
+    assert report.reason
+    assert rig.world.loads == 0
+
+
+async def test_an_app_that_never_listens_fails_the_check_showing_what_does_listen(rig: Rig) -> None:
+    machine = await rig.machine(app=App(listens=False))
+    report = await machine.report()
+    assert report.state is S.FAILED
+    assert report.failure is not None
+    assert (report.failure.code, report.failure.phase) == ("check:not_listening", "listening")
+    assert "127.0.0.1:9999" in report.failure.message
+    assert [(s.address, s.port) for s in report.listening] == [("127.0.0.1", 9999)]
+    assert report.log_tail == ("started python app.py",)
+    assert rig.world.alive() == []
+    events = await rig.events()
+    assert (events[-1].state, events[-1].code) == (S.FAILED, "check:not_listening")
+    assert sessions(events) == [("deploy", "failed")]
+
+
+async def test_an_app_that_ends_is_reported_with_its_exit_code(rig: Rig) -> None:
+    failure = (await (await rig.machine(app=App(exit_code=3))).report()).failure
+    assert failure is not None
+    assert failure.code == "app:exited"
+    assert "exit code 3" in failure.message
+
+
+async def test_an_app_with_a_health_path_must_answer_it_well(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "HEALTH_TIMEOUT_S", 0.3)
+    process = spec().process
+    with_path = type(process)(process.command, health_path="/healthz")
+    machine = await rig.machine(app=App(status=500), process=with_path)
+    failure = (await machine.report()).failure
+    assert failure is not None
+    assert failure.code == "check:unhealthy"
+    assert "GET /healthz" in failure.message
+    assert "status 500" in failure.message
+
+
+async def test_without_a_health_path_any_http_answer_is_healthy(rig: Rig) -> None:
+    assert (await (await rig.machine(app=App(status=500))).report()).state is S.RUNNING
+
+
+async def test_a_vmm_that_refuses_to_start_fails_the_boot(rig: Rig) -> None:
+    rig.vmm.fail_boot = "no memory"
+    failure = (await (await rig.machine()).report()).failure
+    assert failure is not None
+    assert (failure.code, failure.phase) == ("boot:host", "vmm")
+
+
+async def test_a_vmm_that_ends_during_the_boot_fails_it_at_once(rig: Rig) -> None:
+    rig.world.apps[ID] = App(hello_hangs=True)
+    machine, _ = await rig.fleet.create(spec())
+    while not rig.world.alive(ID):
+        await asyncio.sleep(0.001)
+    rig.world.alive(ID)[0].end()
+    await rig.settle(machine, S.FAILED)
+    failure = (await machine.report()).failure
+    assert failure is not None
+    assert failure.code == "boot:vmm_ended"
+    assert "Kernel panic" in failure.message
+
+
+async def test_a_machine_that_once_worked_is_failed_only_after_three_tries_and_tried_again_later(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.world.alive(ID)[0].end()
+    await rig.settle(machine, S.STOPPED)
+    rig.world.apps[ID].listens = False
+    for expected in (S.STOPPED, S.STOPPED, S.FAILED):
+        await rig.clock.advance(120)
+        with pytest.raises(Refused) as refused:
+            await rig.request(machine)
+        assert machine.history.state is expected
+    assert refused.value.code == Code.MACHINE_FAILED
+    rig.world.apps[ID].listens = True
+    with pytest.raises(Refused, match="not tried again for"):
+        await rig.request(machine)
+    await rig.clock.advance(120)
+    await rig.request(machine)
+    assert machine.history.state is S.RUNNING
+    assert machine.history.record.failed_starts == 0
+
+
+async def test_someone_who_asks_by_api_need_not_wait_out_the_back_off(rig: Rig) -> None:
+    machine = await rig.machine(app=App(listens=False))
+    rig.world.apps[ID].listens = True
+    await machine.wake(Cause.API, deadline_s=5)
+    assert machine.history.state is S.RUNNING
+
+
+async def test_sleep_is_refused_while_something_is_in_flight(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.streams.activity("edge", ID, 1)
+
+    async def asked() -> None:
+        with pytest.raises(Busy):
+            await machine.sleep(SleepDepth.PAUSED)
+
+    asking = asyncio.get_running_loop().create_task(asked())
+    for _ in range(200):
+        await rig.clock.advance(0.01)
+    await asking
+    assert machine.history.state is S.RUNNING
+    rig.streams.link_lost("edge")
+    await machine.sleep(SleepDepth.PAUSED)
+
+
+async def test_sleep_waits_a_moment_for_an_edges_word_that_the_request_has_ended(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.streams.activity("edge", ID, 1)
+    sleeping = asyncio.get_running_loop().create_task(machine.sleep(SleepDepth.PAUSED))
+    await rig.clock.advance(0.01)
+    rig.streams.activity("edge", ID, 0)
+    while not sleeping.done():
+        await rig.clock.advance(0.01)
+    assert machine.history.state is S.PAUSED
+
+
+async def test_a_machine_without_memory_cannot_be_put_to_sleep(rig: Rig) -> None:
+    machine = await rig.machine(app=App(listens=False))
+    with pytest.raises(NotRunning):
+        await machine.sleep(SleepDepth.PAUSED)
+
+
+async def test_a_machine_deeper_asleep_stays_so(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    await machine.sleep(SleepDepth.PAUSED)
+    assert machine.history.state is S.SUSPENDED
+
+
+async def test_a_byte_that_comes_while_it_falls_asleep_calls_the_sleep_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = await rig.machine()
+    await rig.clock.advance(61)
+
+    async def sync(timeout_s: float = 10.0, *, drop_caches: bool = False) -> None:
+        machine.activity.touch()
+
+    monkeypatch.setattr(machine.guest, "sync", sync)
+    await machine.pause_if_idle()
+    assert machine.history.state is S.RUNNING
+    assert machine.gate_open
+
+
+async def test_a_byte_that_comes_right_after_wakes_it_at_once(rig: Rig) -> None:
+    machine = await rig.machine()
+    await rig.clock.advance(61)
+    _, answer = await asyncio.gather(machine.pause_if_idle(), rig.request(machine))
+    assert answer
+    assert machine.history.state is S.RUNNING
+
+
+async def test_a_state_that_cannot_be_written_leaves_it_paused_and_whole(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = await rig.request(machine)
+    rig.vmm.fail_save = True
+    await machine.sleep(SleepDepth.PAUSED)
+    await machine.suspend_if_asleep()
+    assert machine.history.state is S.PAUSED
+    assert machine.suspend_not_before > rig.clock.monotonic()
+    assert await rig.request(machine) == before + 1
+    assert states(await rig.events())[-4:] == ["suspending", "paused", "resuming", "running"]
+
+
+async def test_a_route_that_may_not_wake_is_told_that_the_machine_sleeps(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.PAUSED)
+    with pytest.raises(Refused) as refused:
+        await rig.request(machine, may_wake=False)
+    assert refused.value.code == Code.MACHINE_ASLEEP
+    assert machine.history.state is S.PAUSED
+
+
+async def test_an_open_stream_is_held_at_the_gate_and_goes_on_after_the_wake(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert not target.gate.is_open()
+    await target.gate.wait()
+    assert target.gate.is_open()
+    assert machine.history.state is S.RUNNING
+    target.sock.close()
+
+
+async def test_an_unknown_machine_is_unknown(rig: Rig) -> None:
+    with pytest.raises(Refused) as refused:
+        await rig.streams.open_machine("f" * 32, may_wake=True, request="r")
+    assert refused.value.code == Code.MACHINE_UNKNOWN
+
+
+async def test_an_app_that_moved_to_another_port_is_found_again(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.world.apps[ID].port = 3000
+    await rig.request(machine)
+    assert machine.history.record.port == 3000
+
+
+@pytest.mark.parametrize("depth", [None, *SleepDepth])
+async def test_nothing_is_left_of_a_destroyed_machine(rig: Rig, depth: SleepDepth | None) -> None:
+    machine = await rig.machine()
+    if depth is not None:
+        await machine.sleep(depth)
+    await rig.fleet.destroy(ID)
+    assert rig.world.alive() == []
+    assert rig.world.namespaces == set()
+    assert list(rig.parts.machines.iterdir()) == []
+    assert rig.slots.used == frozenset()
+    assert rig.fleet.find(ID) is None
+    assert states(await rig.events())[-1] == "destroyed"
+    await rig.fleet.destroy(ID)
+    with pytest.raises(Gone):
+        await machine.wake(Cause.API, deadline_s=1)
+
+
+async def test_a_machine_can_be_destroyed_in_the_middle_of_its_boot(rig: Rig) -> None:
+    rig.world.apps[ID] = App(hello_hangs=True)
+    machine, _ = await rig.fleet.create(spec())
+    while not rig.world.alive(ID):
+        await asyncio.sleep(0.001)
+    waiting = asyncio.get_running_loop().create_task(machine.wake(Cause.API, deadline_s=5))
+    await asyncio.sleep(0)
+    await rig.fleet.destroy(ID)
+    with pytest.raises(Gone):
+        await waiting
+    assert rig.world.alive() == []
+    assert list(rig.parts.machines.iterdir()) == []
+
+
+async def test_who_gives_up_waiting_does_not_end_the_start(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    with pytest.raises(TimeoutError):
+        await machine.wake(Cause.REQUEST, deadline_s=0)
+    await rig.settle(machine, S.RUNNING)
+
+
+async def test_a_checkpoint_is_taken_and_the_machine_goes_on(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = await rig.request(machine)
+    await machine.checkpoint()
+    report = await machine.report()
+    assert (report.state, report.checkpoint) == (S.RUNNING, True)
+    assert await rig.request(machine) == before + 1
+    assert sessions(await rig.events()) == [("deploy", "checkpoint")]
+
+
+async def test_sessions_neither_overlap_nor_end_before_they_began_when_the_wall_clock_jumps(rig: Rig) -> None:
+    machine = await rig.machine()
+    for jump_ms in (-3_600_000, 7_200_000, -10_000):
+        rig.clock.step_wall(jump_ms)
+        await machine.sleep(SleepDepth.PAUSED)
+        await rig.request(machine)
+    await machine.sleep(SleepDepth.PAUSED)
+    spans = [
+        (e.started_at_ms or 0, e.ended_at_ms or 0) for e in await rig.events() if e.kind is EventKind.SESSION_ENDED
+    ]
+    assert len(spans) == 4
+    assert all(start <= end for start, end in spans)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+async def test_a_policy_changes_at_once_and_survives(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.set_policy(Policy(5, 10, Egress.OPEN))
+    assert rig.network.egress[machine.history.record.slot] is Egress.OPEN
+    assert machine.files.load()[0].policy == Policy(5, 10, Egress.OPEN)
+
+
+async def test_declaring_the_same_machine_again_changes_nothing(rig: Rig) -> None:
+    machine = await rig.machine()
+    again, created = await rig.fleet.create(spec())
+    assert (again, created) == (machine, False)
+    assert rig.world.boots == 1
+
+
+async def test_the_record_on_disk_is_the_record_in_memory(rig: Rig) -> None:
+    machine: Machine = await rig.machine()
+    for depth in (SleepDepth.PAUSED, SleepDepth.SUSPENDED):
+        await machine.sleep(depth)
+        assert machine.files.load() == (machine.spec, machine.history.record)
+        await rig.request(machine)
+        await rig.settle(machine, S.RUNNING)
+        assert machine.files.load() == (machine.spec, machine.history.record)
+
+
+async def test_the_logs_can_be_read_while_it_sleeps(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert machine.logs.page(0) == (("started python app.py",), 1)
+    assert (await machine.report()).log_tail == ("started python app.py",)
+
+
+async def test_the_end_cause_of_an_idle_pause_is_idle(rig: Rig) -> None:
+    machine = await rig.machine()
+    await rig.clock.advance(61)
+    await machine.pause_if_idle()
+    ended = [e for e in await rig.events() if e.kind is EventKind.SESSION_ENDED]
+    assert [e.end_cause for e in ended] == [EndCause.IDLE]
+    assert ended[0].ended_at_ms == rig.clock.wall_ms()
