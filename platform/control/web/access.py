@@ -21,7 +21,7 @@ P = ParamSpec("P")
 class SignedInRequest(HttpRequest):
     """A request of which we know who sent it."""
 
-    user: User  # type: ignore[assignment]  # narrower than Django's: the decorator has checked
+    user: User  # narrower than in Django: the decorator has checked
     htmx: HtmxDetails
 
 

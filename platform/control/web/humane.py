@@ -1,6 +1,6 @@
 """Times, lengths and money as a person reads them.
 
-Pure functions of their arguments: the clock is passed in. Money is never rounded: each micro-unit of the ledger is shown.
+Pure functions of their arguments: the clock is passed in. Money is never rounded: every micro of the ledger is shown.
 """
 
 from __future__ import annotations

@@ -144,9 +144,15 @@ class Chromium:
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
 
-    def cookie(self, url: str, name: str, value: str) -> None:
-        """Carry this cookie from now on."""
-        self._call("Network.setCookie", url=url, name=name, value=value)
+    def forget(self) -> None:
+        """No cookies, no complaints: a browser as new."""
+        self._call("Network.clearBrowserCookies")
+        self.console.clear()
+
+    def complaints(self) -> list[str]:
+        """What the pages' own code was told off for: exceptions, and what the content security policy refused."""
+        marks = ("exception:", "Content Security Policy", "Refused to")
+        return [line for line in self.console if any(mark in line for mark in marks)]
 
     def hide(self, *, hidden: bool) -> None:
         """Make the page believe that nobody looks at it (or that someone does again)."""

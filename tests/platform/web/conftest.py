@@ -6,10 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from control.accounts.models import User
 from control.web import views_account
 from tests.platform.web import rows
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Settings) -> None:
+    """Hashing is slow on purpose; what these tests are about it is not."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +38,7 @@ def ada(db: None) -> User:
 
 @pytest.fixture
 def browser(ada: User) -> Client:
-    """Ada's browser, signed in, that checks CSRF like a real one's server would."""
-    client = Client(enforce_csrf_checks=False)
+    """Ada's browser, signed in."""
+    client = Client()
     client.force_login(ada)
     return client

@@ -1,6 +1,7 @@
 """Rows of a platform in use: an app with releases, a machine, deploys with logs, sessions and charges.
 
-The pages only read, so what the pipeline would have written is written here by hand, through the real models and their constraints.
+The pages only read, so what the pipeline would have written is written here by hand, through the real models and their
+constraints.
 """
 
 from __future__ import annotations
