@@ -15,7 +15,10 @@ from pathlib import Path
 
 from hosts.vmm.protocol import ProcessRecord, VmmError
 
-_START_TICKS_AFTER_COMM = 19  # field 22 of stat, counted after the command name, which may hold blanks
+# Fields of stat, counted after the command name, which may hold blanks.
+_STATE = 0
+_START_TICKS = 19
+_DEAD = frozenset("ZX")  # ended, only not yet collected by its parent
 
 
 @cache
@@ -25,12 +28,13 @@ def current_boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if there is none."""
+    """When the process started, in clock ticks since boot; None if it is not there or has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(stat.rpartition(")")[2].split()[_START_TICKS_AFTER_COMM])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[_STATE] in _DEAD else int(fields[_START_TICKS])
 
 
 def record_of(pid: int) -> ProcessRecord | None:
@@ -51,9 +55,14 @@ class WatchedProcess:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(pidfd, self._ended)
 
+    @property
+    def watching(self) -> bool:
+        """Whether its end will be seen."""
+        return self._pidfd >= 0
+
     def kill(self) -> None:
         """SIGKILL; nothing happens if the process has ended."""
-        if self._pidfd >= 0:
+        if self.watching:
             try:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             except ProcessLookupError:
@@ -69,7 +78,7 @@ class WatchedProcess:
 
     def close(self) -> None:
         """Stop watching; the process goes on."""
-        if self._pidfd >= 0:
+        if self.watching:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1

@@ -109,10 +109,15 @@ class QemuVm:
 
     async def kill(self) -> None:
         """SIGKILL, wait until the process is gone, and remove its cgroup. Idempotent."""
+        if not self._process.watching and not self.exited.is_set():
+            again = watch(self.record)  # it was let go of before
+            if again is None:
+                return
+            self._process = again
         self._process.kill()
         await self._process.wait(KILL_TIMEOUT_S)
         self.close()
-        await in_pool(self._pool, self._cgroups.remove, self._config.name)
+        await in_pool(self._pool, self._release_cgroup)
 
     def console_tail(self) -> str:
         """What the guest printed last, also after its end, and what QEMU complained of."""
@@ -154,6 +159,11 @@ class QemuVm:
             await self._migrate("migrate-incoming", state)
         except VmmError as e:
             raise StateRefused(str(e)) from None
+
+    def _release_cgroup(self) -> None:
+        """Unless the machine's next process is in it by now."""
+        if not self._cgroups.pids(self._config.name) - {self.record.pid}:
+            self._cgroups.remove(self._config.name)
 
     async def _migrate(self, command: str, fd: int) -> None:
         qmp = self._connected()

@@ -1,0 +1,232 @@
+"""Real QEMU, real kernel: what a machine's life asks of a VMM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hosts.net.addresses import machine_uid
+from hosts.vmm.process import record_of
+from hosts.vmm.protocol import StateRefused, VmmError
+from hosts.vmm.qemu import Qemu
+from tests.hosts.tiny_guest import PORT
+from tests.hosts.tiny_machine import MakeMachine, TinyMachine
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+
+
+def cgroups_of(instance: str) -> list[Path]:
+    return [path for path in Path("/sys/fs/cgroup").glob(f"**/burrow-{instance}/*") if path.is_dir()]
+
+
+async def another_agents(qemu: Qemu, instance: str, host_folder: Path) -> Qemu:
+    """The VMM as an agent that was just started sees it."""
+    return await Qemu.detect(instance=instance, accelerator=qemu.accelerator, folder=host_folder)
+
+
+async def test_it_boots_stops_goes_on_and_leaves_nothing(make_machine: MakeMachine, instance: str) -> None:
+    machine = await make_machine()
+    vm = await machine.boot()
+    assert await machine.count() == 1
+    assert "tiny guest is up" in vm.console_tail()
+    assert await vm.is_running()
+
+    await vm.pause()
+    await vm.pause()
+    assert not await vm.is_running()
+    await vm.resume()
+    await vm.resume()
+    assert await machine.count() == 2
+
+    assert cgroups_of(instance)
+    await vm.kill()
+    await vm.kill()
+    assert vm.exited.is_set()
+    assert record_of(vm.record.pid) is None
+    assert not cgroups_of(instance)
+    assert "tiny guest is up" in vm.console_tail(), "what a dead guest said last can still be read"
+
+
+async def test_its_process_has_nothing_but_its_own(make_machine: MakeMachine, instance: str) -> None:
+    machine = await make_machine()
+    vm = await machine.start()
+    pid = vm.record.pid
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    uid = str(machine_uid(instance, 1))
+    assert set(status["Uid"].split()) == set(status["Gid"].split()) == {uid}
+    assert status["Groups"].strip() == ""
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    for namespace in ("mnt", "pid", "ipc", "uts", "net"):
+        assert os.readlink(f"/proc/{pid}/ns/{namespace}") != os.readlink(f"/proc/self/ns/{namespace}")
+
+    root = Path(f"/proc/{pid}/root")
+    assert {path.name for path in root.iterdir()} == {"usr", "lib", "lib64", "machine", "disks"}
+    assert {path.name for path in (root / "machine").iterdir()} == {"memory", "kernel", "initramfs"}
+    assert {path.name for path in (root / "disks").iterdir()} == {"data"}
+    assert {path.name for path in (root / "usr/bin").iterdir()} == {"qemu-system-x86_64", "setpriv"}
+    with pytest.raises(OSError, match="Read-only"):
+        (root / "planted").touch()
+    for group in cgroups_of(instance):
+        assert str(pid) in (group / "cgroup.procs").read_text().split()
+
+
+async def test_the_jailed_uid_cannot_read_another_machine(make_machine: MakeMachine, instance: str, tmp_path: Path) -> None:
+    machine = await make_machine()
+    await machine.start()
+    tmp_path.chmod(0o755)
+    other = str(machine_uid(instance, 2))
+    for path in (machine.files.memory, machine.files.disk, machine.config.folder / "qmp.sock"):
+        test = await asyncio.create_subprocess_exec("setpriv", "--reuid", other, "--clear-groups", "test", "-r", str(path))
+        assert await test.wait() != 0
+    assert machine.config.folder.stat().st_mode & 0o777 == 0o700
+    assert machine.files.memory.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_saved_machine_goes_on_in_another_process(make_machine: MakeMachine) -> None:
+    machine = await make_machine()
+    vm = await machine.boot()
+    assert await machine.count() == 1
+    # Half a request is sent before the sleep and half after it, on the same socket.
+    sock = await machine.namespace.connect(PORT, 5.0)
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(sock, b"echo the same ")
+    await asyncio.sleep(0.2)
+
+    await vm.pause()
+    await vm.save(machine.files.state)
+    await vm.kill()
+    again = await machine.load()
+    assert again.record != vm.record
+    assert not await again.is_running()
+    await again.resume()
+
+    await loop.sock_sendall(sock, b"connection\n")
+    async with asyncio.timeout(15):
+        assert await loop.sock_recv(sock, 4096) == b"the same connection\n"
+    sock.close()
+    assert await machine.count() == 2
+
+
+async def test_a_running_machine_can_be_saved_twice(make_machine: MakeMachine, tmp_path: Path) -> None:
+    machine = await make_machine()
+    vm = await machine.start()
+    await vm.pause()
+    await vm.save(tmp_path / "one")
+    await vm.save(tmp_path / "two")
+    await vm.resume()
+    assert await vm.is_running()
+
+
+async def test_another_agent_adopts_what_runs(
+    make_machine: MakeMachine, qemu: Qemu, instance: str, host_folder: Path
+) -> None:
+    machine = await make_machine()
+    vm = await machine.start()
+    record = vm.record
+    vm.close()
+    other = await another_agents(qemu, instance, host_folder)
+    try:
+        assert await other.adopt(machine.config, replace(record, start_ticks=record.start_ticks + 1)) is None
+        assert await other.adopt(machine.config, replace(record, boot_id="another boot")) is None
+        assert await other.adopt(replace(machine.config, name="someone-else"), record) is None
+
+        adopted = await other.adopt(machine.config, record)
+        assert adopted is not None
+        machine.vms.append(adopted)
+        assert await adopted.is_running()
+        assert await other.reclaim([record]) == ()
+        assert not adopted.exited.is_set()
+
+        with pytest.raises(VmmError, match="another VMM uses this memory"):
+            await other.boot(machine.config)
+        assert await adopted.is_running(), "a second start harms nothing"
+
+        adopted.close()
+        assert await other.reclaim([]) == ("tiny-1",), "and what nobody remembers is ended"
+        assert record_of(record.pid) is None
+        assert not cgroups_of(instance)
+    finally:
+        other.close()
+
+
+async def test_a_qemu_that_hangs_is_ended_rather_than_adopted(
+    make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hosts.vmm.qemu.ADOPT_TIMEOUT_S", 0.3)
+    machine = await make_machine()
+    vm = await machine.start()
+    record = vm.record
+    vm.close()
+    os.kill(record.pid, signal.SIGSTOP)
+    assert await machine.qemu.adopt(machine.config, record) is None
+    assert record_of(record.pid) is None
+
+
+async def test_a_crash_of_qemu_is_noticed(make_machine: MakeMachine) -> None:
+    machine = await make_machine()
+    vm = await machine.start()
+    os.kill(vm.record.pid, signal.SIGKILL)
+    async with asyncio.timeout(5):
+        await vm.exited.wait()
+    with pytest.raises(VmmError):
+        await vm.is_running()
+
+
+async def test_a_state_that_is_none_is_refused(make_machine: MakeMachine) -> None:
+    machine = await make_machine()
+    vm = await machine.start()
+    await vm.kill()
+    machine.files.state.write_bytes(b"not a device state" * 100)
+    with pytest.raises(StateRefused):
+        await machine.load()
+    assert_no_process(machine)
+
+
+async def test_a_start_that_cannot_be_leaves_nothing(make_machine: MakeMachine, instance: str) -> None:
+    machine = await make_machine()
+    for broken in (
+        replace(machine.config, netns="no-such-namespace"),
+        replace(machine.config, boot=replace(machine.config.boot, kernel=Path("/nowhere/kernel"))),
+        replace(machine.config, boot=replace(machine.config.boot, kernel=machine.files.disk)),
+        replace(machine.config, name="no good/name"),
+    ):
+        with pytest.raises(VmmError):
+            await machine.qemu.boot(broken)
+    machine.files.memory.unlink(missing_ok=True)
+    machine.files.state.touch()
+    with pytest.raises(VmmError, match="memory"):
+        await machine.load()
+    machine.files.memory.write_bytes(b"far too short")
+    with pytest.raises(VmmError, match="13 bytes"):
+        await machine.load()
+    assert_no_process(machine)
+    assert not cgroups_of(instance)
+
+
+async def test_a_cancelled_start_leaves_nothing(make_machine: MakeMachine, qemu: Qemu) -> None:
+    machine = await make_machine()
+    for after_s in (0.005, 0.03, 0.1):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(after_s):
+                await machine.qemu.boot(machine.config)
+                await asyncio.sleep(after_s)
+        async with asyncio.timeout(10):
+            while await qemu.reclaim(()):
+                await asyncio.sleep(0.05)
+    assert_no_process(machine)
+
+
+def assert_no_process(machine: TinyMachine) -> None:
+    wanted = f":{machine.config.name}\0".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert wanted not in path.read_bytes() or b"qemu" not in path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
