@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
+import os
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 20.0
 WAIT_TIMEOUT_S = 15.0
 POLL_S = 0.05
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+STDERR = "stderr.txt"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -45,51 +49,48 @@ class Chromium:
     """One page of one browser. Use it as a context manager."""
 
     def __init__(self) -> None:
-        self._profile = Path(tempfile.mkdtemp(prefix="burrow-chromium-"))
-        self._errors = (self._profile / "stderr.txt").open("wb")
-        self._process = subprocess.Popen(
-            ["chromium", *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            start_new_session=True,
-        )
+        self._way_back = ExitStack()
         self._next_id = 0
         self._session = ""
         self.console: list[str] = []  # what the page complained of: script errors, refused inline code
-        self._socket: ClientConnection | None = None
 
     def __enter__(self) -> Self:
-        try:
-            self._socket = connect(self._address(), max_size=MAX_MESSAGE_BYTES, open_timeout=CALL_TIMEOUT_S)
+        with ExitStack() as way_back:
+            self._profile = Path(
+                way_back.enter_context(tempfile.TemporaryDirectory(prefix="bwc-", ignore_cleanup_errors=True))
+            )
+            errors = way_back.enter_context((self._profile / STDERR).open("wb"))
+            self._process = subprocess.Popen(
+                ["chromium", *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+            way_back.callback(self._end_process)
+            self._socket = way_back.enter_context(
+                connect(self._address(), max_size=MAX_MESSAGE_BYTES, open_timeout=CALL_TIMEOUT_S)
+            )
             target = self._call("Target.createTarget", url="about:blank", session=False)["targetId"]
-            self._session = self._call("Target.attachToTarget", targetId=target, flatten=True, session=False)[
-                "sessionId"
-            ]
+            attached = self._call("Target.attachToTarget", targetId=target, flatten=True, session=False)
+            self._session = attached["sessionId"]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self._call(f"{domain}.enable")
-        except BaseException:
-            self.close()
-            raise
+            self._way_back = way_back.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._way_back.close()
 
-    def close(self) -> None:
-        """End the browser and remove its profile."""
-        if self._socket is not None:
-            self._socket.close()
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-        self._errors.close()
-        shutil.rmtree(self._profile, ignore_errors=True)
+    def _end_process(self) -> None:
+        """The browser and every process it started: they share one group."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sign)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_TIMEOUT_S)
 
     def _address(self) -> str:
         port_file = self._profile / "DevToolsActivePort"
@@ -100,11 +101,10 @@ class Chromium:
             if self._process.poll() is not None:
                 break
             time.sleep(POLL_S)
-        said = (self._profile / "stderr.txt").read_text(errors="replace")[-2000:]
+        said = (self._profile / STDERR).read_text(errors="replace")[-2000:]
         raise RuntimeError(f"chromium did not start within {START_TIMEOUT_S} s; it said: {said}")
 
     def _call(self, method: str, *, session: bool = True, **params: object) -> dict[str, Any]:
-        assert self._socket is not None
         self._next_id += 1
         wanted = self._next_id
         message: dict[str, object] = {"id": wanted, "method": method, "params": params}
@@ -218,10 +218,12 @@ class Chromium:
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=kind, x=box["x"], y=box["y"], button="left", clickCount=1)
 
-    def key(self, key: str, code: int) -> None:
-        """Press and let go of one key."""
-        for kind in ("keyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+    def press_enter(self) -> None:
+        """Press and let go of the Enter key."""
+        for kind, text in (("keyDown", "\r"), ("keyUp", "")):
+            self._call(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text=text
+            )
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """A screenshot; `whole` takes the page down to its end."""

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 PHONE = (390, 844)
 DESKTOP = (1280, 900)
-ENTER = 13
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_a_newcomer_signs_up_makes_an_app_and_reads_how_to_push(page: Chromium, 
     page.until_text("Make an account")
     page.fill("[name=email]", "grace@example.org")
     page.fill("[name=password]", rows.PASSWORD)
-    page.key("Enter", ENTER)
+    page.press_enter()
     page.until_text("Put your first app online")
     page.fill("[name=name]", "first-app")
     page.click("main button[type=submit]")
@@ -153,7 +152,7 @@ def test_no_page_is_wider_than_the_screen_or_hard_to_read(
     user = sign_in(page, live_server)
     furnish(user)
     page.screen(*size, dark=scheme == "dark")
-    folder = os.environ.get("BURROW_SCREENSHOTS")
+    folder = os.environ.get("SCREENSHOTS")  # a folder, for whoever wants to look
     for name, where in PAGES.items():
         page.go(f"{live_server.url}{where}")
         assert page.run("document.documentElement.scrollWidth") <= size[0], f"{where} is too wide"
@@ -166,8 +165,8 @@ PAGES = {
     "apps": "/",
     "new": "/new/",
     "running": "/apps/shop/",
-    "asleep": "/apps/docs/",
-    "deploying": "/apps/api/",
+    "asleep": "/apps/handbook/",
+    "deploying": "/apps/engine/",
     "failed": "/apps/a-name-as-long-as-names-may-ever-become0/",
     "empty": "/apps/idea/",
     "deploy": "/apps/shop/deploys/1/",
@@ -217,9 +216,9 @@ def furnish(user: User) -> None:
     rows.ran(machine, started=rows.ago(hours=9), seconds=4000)
     rows.ran(machine, started=rows.ago(hours=3), seconds=200.2)
     rows.ran(machine, started=rows.ago(seconds=47), seconds=None)
-    docs = rows.live(rows.app_of(user, "docs"), state=MachineState.SUSPENDED, at=rows.ago(days=12))
+    docs = rows.live(rows.app_of(user, "handbook"), state=MachineState.SUSPENDED, at=rows.ago(days=12))
     rows.ran(docs, started=rows.ago(days=12), seconds=86_000.5)
-    rows.deploying(rows.app_of(user, "api"), phase=Phase.BUILD, at=rows.ago(seconds=20), lines=log)
+    rows.deploying(rows.app_of(user, "engine"), phase=Phase.BUILD, at=rows.ago(seconds=20), lines=log)
     broken = rows.live(rows.app_of(user, "a-name-as-long-as-names-may-ever-become0"), state=MachineState.FAILED)
     Machine.objects.filter(id=broken.id).update(detail="It exited with code 1 three times: No module named 'flask'.")
     rows.app_of(user, "idea")
