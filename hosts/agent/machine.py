@@ -301,11 +301,9 @@ class Machine:
             image=self.spec.image,
         )
 
-    def start_hashing(self) -> None:
-        """Hash the memory file in the background: a snapshot without it does not outlive a reboot of the host."""
-        self._hashing = spawn(
-            self.parts.snapshots.record_memory_hash(self.snapshot), name=f"hash-{self.spec.machine_id}"
-        )
+    def start_hashing(self, files: SnapshotFiles) -> None:
+        """Hash a memory file in the background: a snapshot without it does not outlive a reboot of the host."""
+        self._hashing = spawn(self.parts.snapshots.record_memory_hash(files), name=f"hash-{self.spec.machine_id}")
 
     async def stop_hashing(self) -> None:
         """Stop that; the memory is about to change."""

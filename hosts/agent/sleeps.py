@@ -71,7 +71,7 @@ async def suspend(machine: Machine) -> None:
         vm.close()
         machine.history.become(MachineEvent.SAVED, process=None, generation=manifest.generation)
         await machine.history.commit()
-        machine.start_hashing()
+        machine.start_hashing(machine.snapshot)
 
 
 async def checkpoint(machine: Machine) -> None:
@@ -100,6 +100,7 @@ async def checkpoint(machine: Machine) -> None:
             raise CheckpointFailed(str(e)) from None
         finally:
             await go_on()
+        machine.start_hashing(machine.snapshot.checkpoint)
 
 
 async def _flush(machine: Machine) -> None:

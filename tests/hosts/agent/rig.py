@@ -55,7 +55,9 @@ class FakeBaseImages:
 
     def find(self, digest: str) -> BaseImage | None:
         none = Path("/nonexistent")
-        return BaseImage("b" * 64, Boot(none / "vmlinuz", none / "initramfs", "quiet"), Disk("base", none, read_only=True))
+        return BaseImage(
+            "b" * 64, Boot(none / "vmlinuz", none / "initramfs", "quiet"), Disk("base", none, read_only=True)
+        )
 
 
 def spec(machine_id: str = ID, **changes: object) -> MachineSpec:

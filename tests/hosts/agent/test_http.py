@@ -1,4 +1,6 @@
-"""The API's HTTP server: whole requests get answers, anything else gets a 400 or a closed connection, and nothing hangs."""
+"""The API's HTTP server: whole requests get answers, anything else gets a 400 or a closed connection, and nothing
+hangs.
+"""
 
 from __future__ import annotations
 

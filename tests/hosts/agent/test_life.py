@@ -29,17 +29,12 @@ def sessions(events: list[Event]) -> list[tuple[str, str]]:
 
 
 async def test_a_new_machine_boots_and_tells_every_step(rig: Rig) -> None:
-    machine = await rig.machine()
-    report = await machine.report()
-    assert (report.state, report.port, report.failure) == (S.RUNNING, 8080, None)
-    assert report.last_start is not None
-    assert (report.last_start.start, report.last_start.cause, report.last_start.reason) == (Start.COLD_BOOT, Cause.DEPLOY, "")
-    assert [s.name for s in report.last_start.steps] == ["queue", "prepare", "vmm", "kernel", "app", "listening", "health"]
-    events = await rig.events()
-    assert states(events) == ["booting", "running"]
-    (started,) = [e for e in events if e.kind is EventKind.SESSION_STARTED]
-    assert started.cause is Cause.DEPLOY
-    assert [e.seq for e in events] == [1, 2, 3]
+    machine = await rig.machine() report = await machine.report() assert (report.state, report.port, report.failure)
+    == (S.RUNNING, 8080, None) assert report.last_start is not None assert (report.last_start.start,
+    report.last_start.cause, report.last_start.reason) == (Start.COLD_BOOT, Cause.DEPLOY, "") assert [s.name for s in
+    report.last_start.steps] == ["queue", "prepare", "vmm", "kernel", "app", "listening", "health"] events = await
+    rig.events() assert states(events) == ["booting", "running"] (started,) = [e for e in events if e.kind is
+    EventKind.SESSION_STARTED] assert started.cause is Cause.DEPLOY assert [e.seq for e in events] == [1, 2, 3]
 
 
 async def test_a_paused_machine_goes_on_counting_with_the_right_time(rig: Rig) -> None:
@@ -280,9 +275,8 @@ async def test_a_machine_deeper_asleep_stays_so(rig: Rig) -> None:
     assert machine.history.state is S.SUSPENDED
 
 
-async def test_a_byte_that_comes_while_it_falls_asleep_calls_the_sleep_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = await rig.machine()
-    await rig.clock.advance(61)
+async def test_a_byte_that_comes_while_it_falls_asleep_calls_the_sleep_off(rig: Rig, monkeypatch: pytest.MonkeyPatch)
+-> None: machine = await rig.machine() await rig.clock.advance(61)
 
     async def sync(timeout_s: float = 10.0, *, drop_caches: bool = False) -> None:
         machine.activity.touch()
