@@ -21,7 +21,7 @@ class Seen:
     method: bytes
     target: bytes
     headers: list[tuple[bytes, bytes]]
-    body: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
     trailers: list[tuple[bytes, bytes]] = field(default_factory=list)
     connection: int = 0
 
@@ -42,7 +42,14 @@ class Visit:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def read_body(self) -> bytes:
+    async def rest(self) -> bytes:
+        """Everything to the end of the connection, past HTTP."""
+        data, _ = self.parser.trailing_data
+        while more := await self.reader.read(65536):
+            data += more
+        return data
+
+    async def read_body(self) -> bytearray:
         """The rest of the request."""
         while True:
             event = self.parser.next_event()
@@ -52,7 +59,7 @@ class Visit:
                     self.parser.send(h11.InformationalResponse(status_code=100, headers=[]))
                 self.parser.receive_data(await self.reader.read(65536))
             elif isinstance(event, h11.Data):
-                self.seen.body += bytes(event.data)
+                self.seen.body += event.data
             elif isinstance(event, h11.EndOfMessage):
                 self.seen.trailers = [(bytes(n), bytes(v)) for n, v in event.headers]
                 return self.seen.body

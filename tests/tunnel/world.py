@@ -30,7 +30,6 @@ class Machine:
     wakes: int = 0
     wake_s: float = 0.05
     touches: int = 0
-    bytes_while_asleep: int = 0
     refuses: Refused | None = None
     _waking: asyncio.Future[None] | None = None
 
@@ -59,6 +58,25 @@ class Machine:
 
 
 @dataclass
+class Gate:
+    """The gate of one stream: it wakes its machine only if the stream may."""
+
+    machine: Machine
+    may_wake: bool
+
+    def touch(self) -> None:
+        self.machine.touch()
+
+    def is_open(self) -> bool:
+        return self.machine.is_open()
+
+    async def wait(self) -> None:
+        if not self.machine.awake and not self.may_wake:
+            raise Refused(Code.MACHINE_ASLEEP, "gate", "asleep, and this route may not wake it")
+        await self.machine.wait()
+
+
+@dataclass
 class Agent:
     """The host agent's part of the tunnel."""
 
@@ -73,11 +91,10 @@ class Agent:
         found = self.machines.get(machine)
         if found is None:
             raise Refused(Code.MACHINE_UNKNOWN, "open", f"no machine {machine}")
-        if not found.awake and not may_wake:
-            raise Refused(Code.MACHINE_ASLEEP, "open", "asleep, and this route may not wake it")
-        await found.wait()
+        gate = Gate(found, may_wake)
+        await gate.wait()
         try:
-            return Target(await connect(found.port), found)
+            return Target(await connect(found.port), gate)
         except OSError as e:
             raise Refused(Code.APP_REFUSED, "connect", str(e)) from None
 
