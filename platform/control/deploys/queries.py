@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -63,6 +65,13 @@ def deploys_of(app: App, *, limit: int = 50) -> list[DeployView]:
 def deploy_of(app: App, number: int) -> DeployView:
     """One deploy of the app, or Deploy.DoesNotExist."""
     return _view(Deploy.objects.select_related("push", "release").get(environment__app=app, number=number))
+
+
+def unfinished(apps: Iterable[App]) -> set[uuid.UUID]:
+    """The ids of those apps of which a deploy is under way."""
+    return set(
+        Deploy.objects.filter(environment__app__in=list(apps), outcome="").values_list("environment__app", flat=True)
+    )
 
 
 def log_page(deploy: Deploy, *, after: int, limit: int = LOG_PAGE_LINES) -> LogPage:

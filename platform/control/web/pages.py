@@ -13,7 +13,7 @@ from control.billing import queries as billing
 from control.billing.rates import CURRENCY, rate_micros_per_s
 from control.deploys import queries as deploys
 from control.deploys.states import Outcome, Phase
-from control.machines.states import LOST
+from control.machines.states import EMPTY, LOST
 from control.routes import queries as routes
 from control.web import words
 from control.web.fragments import Fragment, fragment
@@ -39,6 +39,7 @@ class AppCard:
     name: str
     url: str
     state: StateWord
+    deploying: bool
     release: int | None
     released_at: dt.datetime | None
     cost_micros: int
@@ -102,20 +103,23 @@ def shown_address(url: str) -> str:
     return url.split("://", 1)[-1].rstrip("/")
 
 
-def word_of(view: AppView) -> StateWord:
+def word_of(view: AppView, *, deploying: bool) -> StateWord:
     """The state of an app as a word with its price."""
-    return words.state_word(view.state, rate_micros_per_s=rate_micros_per_s(view.app.size), currency=CURRENCY)
+    state = words.DEPLOYING if deploying and view.state == EMPTY else view.state
+    return words.state_word(state, rate_micros_per_s=rate_micros_per_s(view.app.size), currency=CURRENCY)
 
 
 def cards_of(user: User) -> list[AppCard]:
     """Everything in the list of apps."""
     apps = list(applications.apps_of(user))
     costs = billing.costs(apps)
+    deploying = deploys.unfinished(apps)
     return [
         AppCard(
             name=view.app.slug,
             url=view.url,
-            state=word_of(view),
+            state=word_of(view, deploying=view.app.id in deploying),
+            deploying=view.app.id in deploying,
             release=view.release.number if view.release else None,
             released_at=view.release.created_at if view.release else None,
             cost_micros=costs.get(view.app.id, 0),
@@ -148,25 +152,24 @@ def deploy_row(view: DeployView, *, live_release: int | None) -> DeployRow:
 
 
 def phase_items(view: DeployView) -> tuple[PhaseItem, ...]:
-    """Every phase, with how long it took once it is over. A phase that was skipped is left out."""
+    """Every phase of work, with how long it took once it is over. A phase that was skipped is left out."""
     took: dict[str, float] = {}
     for step in view.steps:
         name = step.phase.partition(".")[0]
         took[name] = took.get(name, 0.0) + (step.seconds or 0.0)
-    order = [Phase.QUEUED, Phase.BUILD, Phase.BOOT, Phase.CHECKPOINT, Phase.SWITCH, Phase.LIVE]
-    reached = order.index(Phase(view.phase))
+    order = [Phase.QUEUED, Phase.BUILD, Phase.BOOT, Phase.CHECKPOINT, Phase.SWITCH]
+    reached = len(order) if view.phase == Phase.LIVE else order.index(Phase(view.phase))
     items = []
     for at, phase in enumerate(order):
         if at < reached and phase not in took:
             continue
-        if at < reached or (at == reached and view.outcome == Outcome.SUCCEEDED):
+        if at < reached:
             tone = "done"
         elif at == reached:
             tone = "now" if not view.outcome else "broke"
         else:
             tone = "later"
-        over = tone == "done" and phase is not Phase.LIVE
-        items.append(PhaseItem(words.PHASES[phase], tone, took.get(phase) if over else None))
+        items.append(PhaseItem(words.PHASES[phase], tone, took.get(phase) if tone == "done" else None))
     return tuple(items)
 
 
@@ -223,12 +226,12 @@ class AppPage:
 def app_page(app: App) -> AppPage:
     """Gather and render the live parts of an app's page."""
     view = routes.app_view(app)
-    state = word_of(view)
     live_release = view.release.number if view.release else None
     found = deploys.deploys_of(app, limit=DEPLOYS_SHOWN)
     rows = [deploy_row(item, live_release=live_release) for item in found]
     sessions = billing.sessions_of(app, limit=SESSIONS_SHOWN + 1)
     latest = rows[0] if rows else None
+    state = word_of(view, deploying=latest is not None and latest.unfinished)
     shown: dict[str, object] = {
         "app": view.app,
         "url": view.url,

@@ -16,6 +16,7 @@ from hosts.wire.events import Cause, EndCause
 from hosts.wire.states import MachineState
 
 SECONDS_PER_HOUR = 3_600
+DEPLOYING = "deploying"  # not a state of a machine: nothing is live yet, and a deploy is under way
 DISK_ONLY = "costs disk only"
 NOTHING = "costs nothing"
 
@@ -36,6 +37,7 @@ class StateWord:
 
 STATES: dict[str, StateWord] = {
     EMPTY: StateWord("empty", "empty", "nothing deployed yet", NOTHING),
+    DEPLOYING: StateWord("deploying", "moving", "its first release is being made", NOTHING, moving=True),
     DECLARED: StateWord("starting", "moving", "its host is being asked", NOTHING, moving=True),
     MachineState.BOOTING: StateWord("starting", "moving", "booting its release", "", moving=True),
     MachineState.RUNNING: StateWord("running", "running", "serving", "", can_sleep=True),
@@ -97,7 +99,6 @@ PHASES: dict[str, str] = {
     Phase.BOOT: "start and check",
     Phase.CHECKPOINT: "checkpoint",
     Phase.SWITCH: "switch",
-    Phase.LIVE: "live",
 }
 BUILD_PHASES: dict[str, str] = {
     BuildPhase.WAITING: "waiting for a builder",

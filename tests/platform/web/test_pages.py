@@ -189,6 +189,20 @@ def test_a_deploy_under_way_shows_its_phase_and_its_log(browser: Client, ada: Us
     assert b"&lt;script&gt;alert(1)&lt;/script&gt;" in answer.content
 
 
+def test_the_first_deploy_shows_in_the_list_too(browser: Client, ada: User) -> None:
+    rows.deploying(rows.app_of(ada))
+    assert "shop deploying shop.localhost:8080 Its first release is being made: costs nothing" in text_of(
+        browser.get("/")
+    )
+
+
+def test_a_later_deploy_is_a_note_beside_the_state(browser: Client, ada: User) -> None:
+    app = rows.app_of(ada)
+    rows.live(app, number=1)
+    rows.deploying(app, number=2)
+    assert "Serving: costs 0.018 USD an hour · a deploy is under way · release 1" in text_of(browser.get("/"))
+
+
 def test_a_failed_deploy_says_why_and_that_the_old_release_is_live(browser: Client, ada: User) -> None:
     app = rows.app_of(ada)
     rows.live(app, number=1, at=rows.ago(hours=2))
@@ -199,7 +213,7 @@ def test_a_failed_deploy_says_why_and_that_the_old_release_is_live(browser: Clie
     assert "The app never listened; listening: 127.0.0.1:5432" in text
     assert "what was live before still is. check:not_listening" in text
     assert "Deploy 2 failed" in text
-    assert "Release 1 live" in text
+    assert "Deploy 1 live release 1" in text
     assert b"<script>alert" not in answer.content
 
 
