@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import subprocess
 import time
 from collections.abc import Callable
 
-from deploy.box import hostapi
+from deploy.box import hostapi, programs, settings
 from deploy.box.instance import Instance
 from deploy.box.ports import LOOPBACK, Ports
 from deploy.box.say import Problem, Say
 from deploy.box.supervision import Supervisor
 
 PROBE_TIMEOUT_S = 5
+INSPECT_TIMEOUT_S = 30
+STEADY_S = 5
 POLL_S = 0.2
 DYING_LIMIT_S = 20  # a program that the supervisor keeps restarting will not come right by waiting
 LIMIT_S = 120  # the host agent's first start boots a guest to see which accelerator works
@@ -40,14 +43,22 @@ def host_answers(instance: Instance) -> bool:
     return True
 
 
+def worker_answers(instance: Instance, ports: Ports) -> bool:
+    """A message through Redis comes back."""
+    argv = programs.as_user(instance, programs.celery(instance, "inspect", "ping", "--timeout", "2"))
+    env = settings.control(instance, ports)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=INSPECT_TIMEOUT_S, check=False)
+    return done.returncode == 0 and "pong" in done.stdout
+
+
 def wait_healthy(ports: Ports, supervisor: Supervisor, say: Say) -> None:
     """Return when every service answers; a Problem names the one that does not, with the end of its log."""
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("web", lambda: answers(ports.web, "/healthz", host=LOOPBACK, status=200)),
         ("edge", lambda: answers(ports.edge, "/", host="no-such-app.localhost", status=404)),
         ("host", lambda: host_answers(supervisor.instance)),
-        ("worker", lambda: supervisor.states().get("worker") == "RUNNING"),
-        ("beat", lambda: supervisor.states().get("beat") == "RUNNING"),
+        ("worker", lambda: worker_answers(supervisor.instance, ports)),
+        ("beat", lambda: supervisor.runs_since_s("beat") >= STEADY_S),  # it answers nobody; what is broken dies at once
     ]
     for name, check in checks:
         wait(name, check, supervisor, say)

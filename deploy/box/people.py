@@ -47,9 +47,10 @@ def remove_user(instance: Instance, say: Say) -> None:
 def make_folders(instance: Instance) -> None:
     """The folders of var/ and /run, each with the one owner that writes there."""
     var = instance.var
-    for path in (instance.run, instance.place, var, var / "log", var / "images"):
+    for path in (instance.run, instance.place, var, var / "images"):
         folder(path, owner="root", mode=SHARED)
-    folder(var / "host", owner="root", mode=PRIVATE)
+    for path in (var / "host", var / "log"):
+        folder(path, owner="root", mode=PRIVATE)
     for name in ("postgres", "redis", "run", "repos", "spool", "edge", "secrets", "home"):
         folder(var / name, owner=instance.user, mode=PRIVATE)
     # The host agent's sockets must fit 107 bytes wherever the checkout is; a link is enough, because the agent is root.

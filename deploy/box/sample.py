@@ -46,11 +46,13 @@ class Access:
     preview_port: int
 
 
-def manage(instance: Instance, ports: Ports, say: Say, *arguments: str, stdin: str = "", failure: str) -> str:
+def manage(
+    instance: Instance, ports: Ports, say: Say, *arguments: str, stdin: str = "", secret: bool = False, failure: str
+) -> str:
     """Run a manage.py command as the services' user, with the services' settings."""
     argv = (str(instance.place / ".venv/bin/python"), str(instance.place / "manage.py"), *arguments)
     return say.run(
-        as_user(instance, argv), failure=failure, timeout_s=MANAGE_TIMEOUT_S, stdin=stdin,
+        as_user(instance, argv), failure=failure, timeout_s=MANAGE_TIMEOUT_S, stdin=stdin, secret=secret,
         env=settings.control(instance, ports),
     )  # fmt: skip
 
@@ -62,8 +64,9 @@ def ensure_access(instance: Instance, ports: Ports, say: Say) -> Access:
     email, password = known.get("email", EMAIL), known.get("password") or keys.new_password()
     wanted = {"email": email, "password": password, "token": known.get("token")}
     text = manage(
-        instance, ports, say, "bootstrap", stdin=json.dumps(wanted) + "\n", failure="cannot make the first account"
-    )
+        instance, ports, say, "bootstrap", stdin=json.dumps(wanted) + "\n", secret=True,
+        failure="cannot make the first account",
+    )  # fmt: skip
     token = json.loads(text.splitlines()[-1])["token"]
     web = settings.public_url(ports)
     access = Access(

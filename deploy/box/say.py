@@ -69,6 +69,7 @@ class Say:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
         show: bool = False,
+        secret: bool = False,
     ) -> str:
         """Run a command; its standard output, or a Problem that opens with `failure`.
 
@@ -97,7 +98,7 @@ class Say:
             finally:
                 in_time = timer.is_alive()
                 timer.cancel()
-        self._keep(argv, lines)
+        self._keep(argv, ["(not kept: it holds a secret)"] if secret else lines)
         if process.returncode:
             if not show:
                 for text in lines[-SHOWN_ON_FAILURE_LINES:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping
@@ -48,6 +49,16 @@ class Supervisor:
             return {}
         lines = (line.split() for line in self.ctl("status").splitlines())
         return {w[0]: w[1] for w in lines if len(w) > 1 and w[1].isupper()}
+
+    def runs_since_s(self, name: str) -> int:
+        """For how long this program has been running; -1 when it does not."""
+        found = re.search(
+            rf"^{name}\s+RUNNING\s.*uptime (?:(\d+) days?, )?(\d+):(\d\d):(\d\d)$", self.ctl("status"), re.M
+        )
+        if not found:
+            return -1
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     def pid(self) -> int:
         """The supervisor's process id; 0 when it does not run."""

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def read_back(text: str, folder: Path) -> dict[str, Any]:
     """Each program as the supervisor understands it. It wants the folders it will write to there already."""
-    text = text.replace(str(Instance.of(folder).run), str(folder / "var"))
+    text = text.replace(f"{Instance.of(folder).run}/supervis", f"{folder}/var/supervis")
     file = folder / "supervisord.conf"
     file.write_text(text, encoding="utf-8")
     (folder / "var/log").mkdir(parents=True, exist_ok=True)
