@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -32,9 +33,6 @@ from hosts.wire.events import Cause, EndCause
 from hosts.wire.spec import MachineSpec, Policy
 from hosts.wire.states import ASLEEP, MachineEvent, MachineState
 from tunnel.tasks import spawn
-
-if TYPE_CHECKING:
-    import socket
 
 log = structlog.get_logger(__name__)
 
@@ -73,6 +71,8 @@ class Machine:
         self._flight: asyncio.Future[None] | None = None
         self._flight_task: asyncio.Task[None] | None = None
         self._hashing: asyncio.Task[None] | None = None
+        # Sockets to the present guest. Whoever was given one owns it; here it is only remembered, to be cut.
+        self._streams: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._doomed = False
         self._removed = False
 
@@ -178,14 +178,16 @@ class Machine:
         """A connection to the app. It may have moved since it was found, so a refusal asks the guest where it is."""
         namespace = await self.network()
         try:
-            return await namespace.connect(self._served_port(), timeout_s)
+            sock = await namespace.connect(self._served_port(), timeout_s)
         except ConnectionRefusedError:
             status = await self.guest.status()
             if status.port is None:
                 raise
             if status.port != self.history.record.port:
                 self.history.change(port=status.port, listening=status.listening)
-            return await namespace.connect(status.port, timeout_s)
+            sock = await namespace.connect(status.port, timeout_s)
+        self._streams.add(sock)
+        return sock
 
     # -- what starts, sleeps and recovery build on (all under `turn`)
 
@@ -226,6 +228,7 @@ class Machine:
         if vm is not None:
             await vm.kill()
             vm.close()
+        self._cut_streams()
         self.history.close_session(end_cause)
         self.history.change(process=None)
 
@@ -363,6 +366,13 @@ class Machine:
             if clock.monotonic() >= until:
                 raise Busy
             await clock.sleep(0.01)
+
+    def _cut_streams(self) -> None:
+        """What was said to a guest that is gone will never be answered: better an end at once than a long silence."""
+        for sock in list(self._streams):
+            with contextlib.suppress(OSError):  # closed by its owner meanwhile
+                sock.shutdown(socket.SHUT_RDWR)
+        self._streams.clear()
 
     def _is_idle(self) -> bool:
         quiet_s = self.parts.clock.monotonic() - self.activity.last_at

@@ -17,13 +17,26 @@ S = MachineState
 POLICY = Policy(idle_period_s=60, suspend_after_s=300)
 
 
-@pytest.mark.parametrize( ("state", "in_flight", "quiet_s", "asleep_s", "expected"), [ (S.RUNNING, 0, 59.9, 0, None),
-(S.RUNNING, 0, 60, 0, Step.PAUSE), (S.RUNNING, 1, 9999, 9999, None), (S.PAUSED, 0, 9999, 299.9, None), (S.PAUSED, 0,
-9999, 300, Step.SUSPEND), (S.PAUSED, 1, 9999, 9999, None), (S.SUSPENDED, 0, 9999, 9999, None), (S.BOOTING, 0, 9999,
-9999, None), (S.RESUMING, 0, 9999, 9999, None), (S.STOPPED, 0, 9999, 9999, None), (S.FAILED, 0, 9999, 9999, None), ],
-) def test_the_next_step(state: MachineState, in_flight: int, quiet_s: float, asleep_s: float, expected: Step | None)
--> None: assert next_step(state=state, policy=POLICY, in_flight=in_flight, quiet_s=quiet_s, asleep_s=asleep_s) is
-expected
+@pytest.mark.parametrize(
+    ("state", "in_flight", "quiet_s", "asleep_s", "expected"),
+    [
+        (S.RUNNING, 0, 59.9, 0, None),
+        (S.RUNNING, 0, 60, 0, Step.PAUSE),
+        (S.RUNNING, 1, 9999, 9999, None),
+        (S.PAUSED, 0, 9999, 299.9, None),
+        (S.PAUSED, 0, 9999, 300, Step.SUSPEND),
+        (S.PAUSED, 1, 9999, 9999, None),
+        (S.SUSPENDED, 0, 9999, 9999, None),
+        (S.BOOTING, 0, 9999, 9999, None),
+        (S.RESUMING, 0, 9999, 9999, None),
+        (S.STOPPED, 0, 9999, 9999, None),
+        (S.FAILED, 0, 9999, 9999, None),
+    ],
+)
+def test_the_next_step(
+    state: MachineState, in_flight: int, quiet_s: float, asleep_s: float, expected: Step | None
+) -> None:
+    assert next_step(state=state, policy=POLICY, in_flight=in_flight, quiet_s=quiet_s, asleep_s=asleep_s) is expected
 
 
 async def test_in_flight_is_the_sum_over_edges_and_open_streams() -> None:

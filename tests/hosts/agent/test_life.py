@@ -29,12 +29,29 @@ def sessions(events: list[Event]) -> list[tuple[str, str]]:
 
 
 async def test_a_new_machine_boots_and_tells_every_step(rig: Rig) -> None:
-    machine = await rig.machine() report = await machine.report() assert (report.state, report.port, report.failure)
-    == (S.RUNNING, 8080, None) assert report.last_start is not None assert (report.last_start.start,
-    report.last_start.cause, report.last_start.reason) == (Start.COLD_BOOT, Cause.DEPLOY, "") assert [s.name for s in
-    report.last_start.steps] == ["queue", "prepare", "vmm", "kernel", "app", "listening", "health"] events = await
-    rig.events() assert states(events) == ["booting", "running"] (started,) = [e for e in events if e.kind is
-    EventKind.SESSION_STARTED] assert started.cause is Cause.DEPLOY assert [e.seq for e in events] == [1, 2, 3]
+    machine = await rig.machine()
+    report = await machine.report()
+    assert (report.state, report.port, report.failure) == (S.RUNNING, 8080, None)
+    assert report.last_start is not None
+    assert (report.last_start.start, report.last_start.cause, report.last_start.reason) == (
+        Start.COLD_BOOT,
+        Cause.DEPLOY,
+        "",
+    )
+    assert [s.name for s in report.last_start.steps] == [
+        "queue",
+        "prepare",
+        "vmm",
+        "kernel",
+        "app",
+        "listening",
+        "health",
+    ]
+    events = await rig.events()
+    assert states(events) == ["booting", "running"]
+    (started,) = [e for e in events if e.kind is EventKind.SESSION_STARTED]
+    assert started.cause is Cause.DEPLOY
+    assert [e.seq for e in events] == [1, 2, 3]
 
 
 async def test_a_paused_machine_goes_on_counting_with_the_right_time(rig: Rig) -> None:
@@ -275,8 +292,11 @@ async def test_a_machine_deeper_asleep_stays_so(rig: Rig) -> None:
     assert machine.history.state is S.SUSPENDED
 
 
-async def test_a_byte_that_comes_while_it_falls_asleep_calls_the_sleep_off(rig: Rig, monkeypatch: pytest.MonkeyPatch)
--> None: machine = await rig.machine() await rig.clock.advance(61)
+async def test_a_byte_that_comes_while_it_falls_asleep_calls_the_sleep_off(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await rig.machine()
+    await rig.clock.advance(61)
 
     async def sync(timeout_s: float = 10.0, *, drop_caches: bool = False) -> None:
         machine.activity.touch()
@@ -324,6 +344,26 @@ async def test_an_open_stream_is_held_at_the_gate_and_goes_on_after_the_wake(rig
     await target.gate.wait()
     assert target.gate.is_open()
     assert machine.history.state is S.RUNNING
+    target.sock.close()
+
+
+async def test_streams_to_a_guest_that_died_end_at_once(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    rig.world.alive(ID)[0].end()
+    async with asyncio.timeout(5):
+        assert await asyncio.get_running_loop().sock_recv(target.sock, 10) == b""
+    target.sock.close()
+    await rig.settle(machine, S.STOPPED)
+
+
+async def test_streams_to_a_machine_that_falls_asleep_stay(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    await machine.sleep(SleepDepth.SUSPENDED)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asyncio.get_running_loop().sock_recv(target.sock, 10)
     target.sock.close()
 
 

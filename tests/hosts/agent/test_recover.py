@@ -39,12 +39,21 @@ async def test_a_running_machine_runs_on_and_is_adopted(rig: Rig) -> None:
     await heir.close()
 
 
-@pytest.mark.parametrize(("said", "runs"), list(itertools.product(WITH_MEMORY, [True, False]))) async def
-test_a_process_that_lives_keeps_its_memory_whatever_the_record_says(rig: Rig, said: MachineState, runs: bool) -> None:
-machine = await rig.machine() count = await rig.request(machine) process = rig.world.alive(ID)[0]
-process.set_running(runs) recorded(machine, said) heir = await rig.successor() adopted = heir.fleet.all()[0] await
-heir.settle(adopted, S.RUNNING if runs else S.PAUSED) assert await heir.request(adopted) == count + 1 assert
-(heir.world.boots, len(heir.world.alive(ID))) == (1, 1) await heir.close()
+@pytest.mark.parametrize(("said", "runs"), list(itertools.product(WITH_MEMORY, [True, False])))
+async def test_a_process_that_lives_keeps_its_memory_whatever_the_record_says(
+    rig: Rig, said: MachineState, runs: bool
+) -> None:
+    machine = await rig.machine()
+    count = await rig.request(machine)
+    process = rig.world.alive(ID)[0]
+    process.set_running(runs)
+    recorded(machine, said)
+    heir = await rig.successor()
+    adopted = heir.fleet.all()[0]
+    await heir.settle(adopted, S.RUNNING if runs else S.PAUSED)
+    assert await heir.request(adopted) == count + 1
+    assert (heir.world.boots, len(heir.world.alive(ID))) == (1, 1)
+    await heir.close()
 
 
 @pytest.mark.parametrize("said", WITH_MEMORY)
