@@ -44,4 +44,4 @@ def configure() -> None:
 
 def get(name: str) -> structlog.stdlib.BoundLogger:
     """A logger for a module."""
-    return structlog.stdlib.get_logger(name)  # type: ignore[no-any-return]
+    return structlog.stdlib.get_logger(name)

@@ -75,3 +75,4 @@ RESERVED = frozenset(
 )
 # Set inside the machine by the platform; a variable of the same name would be a trap.
 RESERVED_VARIABLES = frozenset({"PORT", "HOST"})
+RESERVED_VARIABLE_PREFIX = "BURROW_"

@@ -97,7 +97,7 @@ def mark_deleted(*, app: App) -> bool:
 def _check_variable(name: str, value: str | None) -> None:
     if not names.VARIABLE.match(name):
         raise UserError("variable:name_invalid", f"A variable's name is {names.VARIABLE_RULE}.")
-    if name in names.RESERVED_VARIABLES:
+    if name in names.RESERVED_VARIABLES or name.startswith(names.RESERVED_VARIABLE_PREFIX):
         raise UserError("variable:name_reserved", f"{name} is set by the platform.")
     if value is not None and ("\0" in value or len(value.encode("utf-8", "surrogatepass")) > names.VARIABLE_MAX_BYTES):
         raise UserError(

@@ -242,7 +242,7 @@ def _switch(deploy: Deploy, lease: Lease) -> None:
         journal.step(deploy.id, Phase.LIVE.value)
         journal.append(deploy.id, [f"Live: {deploy.environment.url}"], prefix=journal.HEAD)
         others = Machine.objects.filter(environment=deploy.environment, lifecycle=Lifecycle.WANTED.value)
-        for old in others.exclude(id=deploy.machine_id):
+        for old in others.exclude(id=_machine(deploy).id):
             machines.retire(machine=old)
         services.tidy_later(deploy)
 
@@ -269,7 +269,7 @@ def _told(deploy: Deploy, ask: Callable[[], MachineReport]) -> MachineReport | N
     except HostRefused as e:
         if e.status in (UNKNOWN, BUSY) and e.code != "image:unknown":
             # Unknown: the host lost the machine, which is sent again at the next turn.
-            Machine.objects.filter(id=deploy.machine_id).update(policy_sent="")
+            Machine.objects.filter(id=_machine(deploy).id).update(policy_sent="")
             if not _late(deploy, BOOT_DEADLINE):
                 raise RetryLater(str(e)) from e
         services.fail(deploy, code=e.code, message=e.message)

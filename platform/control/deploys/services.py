@@ -37,7 +37,7 @@ from hosts.wire.spec import Egress
 
 # git moves the branch just after our answer: for that long a push made from an older state of the branch is told to
 # fetch first.
-REF_SETTLE = timedelta(seconds=30)
+REF_SETTLE = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)

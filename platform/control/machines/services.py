@@ -34,6 +34,7 @@ DRAIN_S = 5  # how long a retiring machine is left alone, for requests that were
 DRAIN_MAX_S = 60  # requests still in flight after that are cut
 SLEEP_BUSY_WAIT_S = 8.0  # the last request's end takes a moment to be known: "busy" is asked again for that long
 SLEEP_BUSY_STEP_S = 0.25
+PUBLIC_HOST = "BURROW_PUBLIC_HOST"  # tells the app where it is served; some frameworks refuse any other host
 
 
 def ensure_host(*, name: str, token: str) -> Host:
@@ -79,7 +80,7 @@ def policy_of(app: App) -> Policy:
 def spec_of(machine: Machine) -> MachineSpec:
     """What the host is asked to run: the same for the same machine, but for the policy."""
     release = machine.release
-    variables = vault.unseal_map(release.variables_ciphertext)
+    variables = vault.unseal_map(release.variables_ciphertext) | {PUBLIC_HOST: machine.environment.hostname}
     return MachineSpec(
         machine_id=MachineId(machine.id.hex),
         app=machine.environment.app.slug,
@@ -150,12 +151,13 @@ def wake(*, machine: Machine) -> str:
     return report.state.value
 
 
-def retire(*, machine: Machine, drain_s: float = DRAIN_S) -> bool:
+def retire(*, machine: Machine, drain_s: float | None = None) -> bool:
     """The machine should go once drained. False if that was decided already."""
     new = after(Lifecycle.WANTED, LifecycleEvent.RETIRE)
+    drain = timedelta(seconds=DRAIN_S if drain_s is None else drain_s)
     with transaction.atomic():
         changed = Machine.objects.filter(id=machine.id, lifecycle=Lifecycle.WANTED.value).update(
-            lifecycle=new.value, drain_until=clock.now() + timedelta(seconds=drain_s)
+            lifecycle=new.value, drain_until=clock.now() + drain
         )
         if changed:
             _note_lifecycle(machine, Lifecycle.WANTED, new)

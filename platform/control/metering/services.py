@@ -56,7 +56,7 @@ def _take(host: Host, journal_id: str, event: Event) -> None:
         return
     problem = _apply(host, journal_id, event)
     if problem:
-        logger.warning("host event changed nothing", event=event.event_id, kind=event.kind.value, problem=problem)
+        logger.warning("host event changed nothing", event_id=event.event_id, kind=event.kind.value, problem=problem)
     HostEvent.objects.filter(id=stored.id).update(taken=True, problem=problem)
 
 

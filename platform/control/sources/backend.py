@@ -1,16 +1,17 @@
-"""`git http-backend` as a CGI child: the request's body streams in, the answer streams out, and no pack is ever held
-in memory.
+"""`git http-backend` as a CGI child: the body streams in, the answer streams out, and no pack is ever held in memory.
 
-A push outlives its client: once the pack is in, the child is left to finish and to move the branch even if nobody
-listens any more. A clone does not: it is ended at once.
+The child ends with its client: a pusher who hangs up is noticed at once, also while nothing is written, and git then drops what it
+had not accepted. What was accepted is a row and a source in the spool by then, and goes on without git; the same push again joins it.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -22,6 +23,7 @@ BLOCK_BYTES = 64 * 1024
 HEAD_BYTES_MAX = 16 * 1024
 PUSH_LIMIT_S = 40 * 60  # upload, build and deploy
 CLONE_LIMIT_S = 10 * 60
+WATCH_MS = 500
 DISCARD_BYTES_MAX = 512 * 1024 * 1024
 PUMP_END_S = 5.0
 KILL_WAIT_S = 5.0
@@ -46,14 +48,14 @@ class Backend:
         body: Body,
         length: int | None,
         *,
-        outlives_client: bool,
+        client: socket.socket | None,
+        limit_s: float,
         done: Callable[[], None],
     ) -> None:
         self._done = done
         self._body = body
         self._length = length
-        self._outlives_client = outlives_client
-        self._limit_s = PUSH_LIMIT_S if outlives_client else CLONE_LIMIT_S
+        self._client = client
         self._upload_complete = threading.Event()
         self._ended = threading.Lock()
         self._process = subprocess.Popen(
@@ -65,7 +67,7 @@ class Backend:
             cwd="/",
             start_new_session=True,
         )
-        self._watchdog = threading.Timer(self._limit_s, self._kill)
+        self._watchdog = threading.Timer(limit_s, self._stop)
         self._watchdog.daemon = True
         self._watchdog.start()
         self._pump = threading.Thread(target=self._pump_body, name="git body", daemon=True)
@@ -106,23 +108,35 @@ class Backend:
 
     def close(self) -> None:
         """The answer is through, or the client has gone."""
-        if not self._ended.acquire(blocking=False):
-            return
-        self._ended.release()
-        if self._outlives_client and self._upload_complete.is_set():
-            threading.Thread(target=self._drain, name="git push without client", daemon=True).start()
-        else:
-            self._kill()
-            self._finish()
+        self._stop()
+        self._finish()
 
     def _read(self) -> bytes:
+        """What the child says next; nothing once it has ended, or because the client has gone."""
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe
-        return os.read(self._process.stdout.fileno(), BLOCK_BYTES)
+        stdout = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(stdout, select.POLLIN)
+        while not poll.poll(WATCH_MS):
+            if self._client_has_gone():
+                logger.info("git client has gone")
+                self._stop()
+                return b""
+        return os.read(stdout, BLOCK_BYTES)
 
-    def _drain(self) -> None:
-        while self._read():
-            pass
-        self._finish()
+    def _client_has_gone(self) -> bool:
+        if self._client is None or not self._upload_complete.is_set():
+            return False
+        poll = select.poll()
+        poll.register(self._client, select.POLLIN)
+        if not poll.poll(0):
+            return False
+        try:
+            return self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     # ---- the body
 
@@ -143,10 +157,10 @@ class Backend:
             self._discard(left)
             return
         except (OSError, ValueError):  # the client broke off; ValueError: closed under us
-            self._kill()
+            self._stop()
             return
         if left:
-            self._kill()  # half a body
+            self._stop()  # half a body
             return
         self._upload_complete.set()
         try:
@@ -170,10 +184,14 @@ class Backend:
 
     # ---- the end
 
-    def _kill(self) -> None:
+    def _stop(self) -> None:
+        """End the child and its hook. With SIGTERM, upon which git removes its lock files and its quarantine."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process.poll() is None:
             try:
-                os.killpg(self._process.pid, 9)
+                os.killpg(self._process.pid, number)
             except ProcessLookupError:
                 return
 
@@ -185,7 +203,7 @@ class Backend:
         try:
             self._process.wait(KILL_WAIT_S)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self._signal(signal.SIGKILL)
             self._process.wait(KILL_WAIT_S)
         self._pump.join(PUMP_END_S)
         for pipe in (self._process.stdout, self._process.stdin):
@@ -194,7 +212,7 @@ class Backend:
                     pipe.close()
                 except OSError:
                     continue
-        logger.info("git ended", status=self._process.returncode, at=time.time())
+        logger.info("git ended", status=self._process.returncode)
         self._done()
 
 

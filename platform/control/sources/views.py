@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import socket
 import uuid
 from collections.abc import Mapping
 from typing import cast
@@ -22,7 +23,7 @@ from control.accounts.queries import user_of_token
 from control.applications.models import App
 from control.applications.queries import app_of
 from control.sources import repositories, spool, tickets
-from control.sources.backend import Backend, BadAnswer, Body
+from control.sources.backend import CLONE_LIMIT_S, PUSH_LIMIT_S, BadAnswer, Backend, Body
 from control.sources.slots import SLOTS
 
 SERVICES = frozenset({"git-upload-pack", "git-receive-pack"})
@@ -78,25 +79,28 @@ def _serve(request: HttpRequest, slug: str, service: str, path: str) -> HttpResp
     except BadAnswer:
         backend.close()
         return HttpResponse("git failed\n", status=500, content_type="text/plain")
-    response = StreamingHttpResponse(backend, status=status)
+    answer = StreamingHttpResponse(backend, status=status)
     for name, value in headers:
-        response[name] = value
-    response["X-Accel-Buffering"] = "no"  # for proxies that would hold back the build's log
-    return response
+        answer[name] = value
+    answer["X-Accel-Buffering"] = "no"  # for proxies that would hold back the build's log
+    return answer
 
 
 def _start(request: HttpRequest, app: App, user: User, service: str, path: str) -> Backend:
     repository = repositories.ensure(app)
     environ = cast("Mapping[str, object]", request.META)
-    sock = environ.get("gunicorn.socket")
-    if sock is not None:
-        sock.settimeout(IO_TIMEOUT_S)  # type: ignore[attr-defined]
+    client = environ.get("gunicorn.socket")  # another server has none: then a hang-up is noticed at the next write
+    if not isinstance(client, socket.socket):
+        client = None
+    else:
+        client.settimeout(IO_TIMEOUT_S)
     length = None if "HTTP_TRANSFER_ENCODING" in environ else int(str(environ.get("CONTENT_LENGTH") or 0))
     return Backend(
         _cgi_environment(request, app, user, repository.name, service, path, length),
         cast("Body", environ["wsgi.input"]),
         length,
-        outlives_client=path == "git-receive-pack",
+        client=client,
+        limit_s=PUSH_LIMIT_S if service == "git-receive-pack" else CLONE_LIMIT_S,
         done=lambda: SLOTS.give_back(user.id),
     )
 
