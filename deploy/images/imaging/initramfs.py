@@ -12,12 +12,13 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from imaging.kernel import KernelParts
 from imaging.progress import BuildError, run, say
 
-APPLETS = ("sh", "mount", "insmod", "mkdir", "cp", "chown", "ip", "arp", "switch_root", "reboot", "cat")
+APPLETS = ("sh", "mount", "modprobe", "mkdir", "cp", "chown", "ip", "arp", "switch_root", "reboot", "cat")
 MOUNT_POINTS = ("dev", "proc", "sys", "base", "release", "data", "root")
 # What runs inside a guest, as the repository names it.
 GUEST_PYTHON = (
@@ -32,17 +33,16 @@ COMPILER = Path("/usr/bin/python3")
 ALIGNMENT = 4
 
 
-def make(repository: Path, modules: Sequence[Path], guest_python: str) -> bytes:
+def make(repository: Path, kernel: KernelParts, guest_python: str) -> bytes:
     """A cpio archive (newc) for `-initrd`."""
     with tempfile.TemporaryDirectory(prefix="burrow-initramfs-") as work:
         tree = Path(work)
-        for folder in (*MOUNT_POINTS, "bin", "modules", "burrow/bin", "burrow/lib"):
+        for folder in (*MOUNT_POINTS, "bin", "lib/modules", "burrow/bin", "burrow/lib"):
             (tree / folder).mkdir(parents=True)
         shutil.copyfile(_busybox(), tree / "bin/busybox")
         for applet in APPLETS:
             (tree / "bin" / applet).symlink_to("busybox")
-        for module in modules:
-            shutil.copyfile(module, tree / "modules" / module.name)
+        shutil.copytree(kernel.folder, tree / "lib/modules" / kernel.release)
         guest = repository / "hosts/guest"
         shutil.copyfile(guest / "init/init", tree / "init")
         shutil.copyfile(guest / "init/pid1", tree / "burrow/pid1")
