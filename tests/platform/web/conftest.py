@@ -6,17 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from django.test import Client
-from pytest_django import Settings
 
 from control.accounts.models import User
 from control.web import views_account
 from tests.platform.web import rows
-
-
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Settings) -> None:
-    """Hashing is slow on purpose; what these tests are about it is not."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,9 @@ from control.releases.models import Release
 from control.routes.models import Route
 from control.sources.models import Push
 from hosts.wire.events import Cause, EndCause
+from hosts.wire.spec import ImageDigest, MachineId, MachineSpec, Process
 from hosts.wire.states import MachineState
+from tests.platform.fakehost import FakeHost, FakeMachine
 
 PASSWORD = "a burrow for every app"
 STEP_SECONDS = {
@@ -180,6 +182,18 @@ def live(
         old.machine = machine
         old.save(update_fields=["machine"])
     return machine
+
+
+def on_host(host: FakeHost, machine: Machine) -> None:
+    """The host has this machine, in the state that its row says."""
+    spec = MachineSpec(
+        machine_id=MachineId(machine.id.hex),
+        app=machine.environment.app.slug,
+        release=machine.release.number,
+        image=ImageDigest(machine.release.image_digest),
+        process=Process(command=machine.release.command),
+    )
+    host.machines[machine.id.hex] = FakeMachine(spec, state=MachineState(machine.state))
 
 
 def ran(

@@ -11,12 +11,11 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from control.accounts.models import User
-from control.applications.models import App
 from control.deploys.models import Deploy
 from control.deploys.states import Outcome, Phase
 from control.machines.models import Machine
-from control.routes import services as routing
 from hosts.wire.states import MachineState
+from tests.platform.fakehost import FakeHost
 from tests.platform.web import rows
 from tests.platform.web.browser import Chromium
 
@@ -91,16 +90,11 @@ def test_the_page_follows_a_deploy_to_the_end(page: Chromium, live_server: LiveS
 
 
 def test_the_buttons_act_on_the_spot_and_keep_the_keyboards_place(
-    page: Chromium, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+    page: Chromium, live_server: LiveServer, host: FakeHost
 ) -> None:
     user = sign_in(page, live_server)
     machine = rows.live(rows.app_of(user))
-
-    def host_sleeps(*, app: App) -> str:
-        Machine.objects.filter(id=machine.id).update(state=MachineState.PAUSED.value)
-        return MachineState.PAUSED.value
-
-    monkeypatch.setattr(routing, "sleep_app", host_sleeps)
+    rows.on_host(host, machine)
     page.go(f"{live_server.url}/apps/shop/")
     page.run("window.same = true")
     page.click("#sleep-button")
@@ -124,17 +118,10 @@ def test_nobody_looking_means_no_polling(page: Chromium, live_server: LiveServer
     page.until_text("asleep", timeout_s=2)
 
 
-def test_everything_works_without_scripts(
-    page: Chromium, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_works_without_scripts(page: Chromium, live_server: LiveServer, host: FakeHost) -> None:
     user = sign_in(page, live_server)
     machine = rows.live(rows.app_of(user))
-
-    def host_sleeps(*, app: App) -> str:
-        Machine.objects.filter(id=machine.id).update(state=MachineState.SUSPENDED.value)
-        return MachineState.SUSPENDED.value
-
-    monkeypatch.setattr(routing, "sleep_app", host_sleeps)
+    rows.on_host(host, machine)
     page.screen(*PHONE, script=False)
     page.go(f"{live_server.url}/apps/shop/")
     page.click("#sleep-button")
