@@ -97,7 +97,7 @@ async def test_a_file_is_streamed(tunnel: World, client: EdgeClient, seekable: b
             return self.left.readinto(into)  # type: ignore[arg-type]
 
     body = io.BytesIO(data) if seekable else io.BufferedReader(Pipe())
-    status, _ = await call(lambda: client.request_host("h1", "PUT", "/images/x", body, timeout_s=15))  # type: ignore[arg-type]
+    status, _ = await call(lambda: client.request_host("h1", "PUT", "/images/x", body, timeout_s=15))
     assert status == 200
     assert tunnel.backend.requests[0].body == data
 

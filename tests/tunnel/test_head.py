@@ -24,7 +24,9 @@ def test_byte_by_byte_it_is_the_same() -> None:
     assert buffer.feed(HEAD[-1:]) == (HEAD, b"")
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\nHost: a\n\n", b"GET / HTTP/1.1\r\nA: b\rc", b"\x16\x03\x01", b"a\x00"])
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\nHost: a\n\n", b"GET / HTTP/1.1\r\nA: b\rc", b"\x16\x03\x01", b"a\x00"]
+)
 def test_what_will_never_be_a_head_is_refused_at_once(data: bytes) -> None:
     with pytest.raises(MalformedHead):
         HeadBuffer(1000).feed(data)
@@ -34,10 +36,12 @@ def test_what_will_never_be_a_head_is_refused_at_once(data: bytes) -> None:
 def test_a_long_head_is_refused_and_says_whether_it_is_the_url(step: int) -> None:
     def feed(data: bytes) -> bool:
         buffer = HeadBuffer(1000)
-        with pytest.raises(HeadTooLong) as caught:
+        try:
             for i in range(0, len(data), step):
                 buffer.feed(data[i : i + step])
-        return caught.value.in_first_line
+        except HeadTooLong as e:
+            return e.in_first_line
+        raise AssertionError("it was let through")
 
     assert feed(b"GET /" + b"a" * 2000)
     assert not feed(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200)

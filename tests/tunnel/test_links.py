@@ -83,7 +83,7 @@ async def test_pings_are_answered_and_unknown_messages_ignored(tunnel: World) ->
 
 
 async def test_the_newest_link_of_a_host_wins(tunnel: World) -> None:
-    reader, writer, line = await dial(tunnel, HostHello(Kind.LINK, "h1", TOKEN, "new").encode())
+    _, writer, line = await dial(tunnel, HostHello(Kind.LINK, "h1", TOKEN, "new").encode())
     decode_welcome(line)
     await until(lambda: tunnel.agent.lost == 1)
     writer.close()
@@ -211,7 +211,7 @@ async def test_draining_finishes_what_is_in_flight_and_takes_nothing_new(tunnel:
     await until(lambda: len(tunnel.backend.requests) == 1)
     stopping = asyncio.get_running_loop().create_task(tunnel.edge.stop())
     assert await idle_reader.read() == b""
-    with pytest.raises(OSError, match="refused|reset|111|104"):
+    with pytest.raises(OSError, match=r"refused|reset|111|104"):
         await tunnel.get()
     answer = await reader.read()
     assert b"Connection: close" in answer

@@ -158,7 +158,8 @@ def test_names_with_an_underscore_never_reach_the_app(name: bytes) -> None:
 def test_order_case_and_repeats_of_headers_are_kept() -> None:
     head = forwarded(b"b: 2", b"A:1", b"Cookie: x", b"b:  3\t", b"cookie: y", b"X-Utf: \xc3\xa9")
     assert head.startswith(
-        b"GET / HTTP/1.1\r\nHost: blog.localhost\r\nb: 2\r\nA: 1\r\nCookie: x\r\nb: 3\r\ncookie: y\r\nX-Utf: \xc3\xa9\r\n"
+        b"GET / HTTP/1.1\r\nHost: blog.localhost\r\n"
+        b"b: 2\r\nA: 1\r\nCookie: x\r\nb: 3\r\ncookie: y\r\nX-Utf: \xc3\xa9\r\n"
     )
 
 
@@ -395,7 +396,9 @@ def test_known_field_lines_must_be_all_of_them() -> None:
 
 field = st.one_of(
     st.binary(max_size=20),
-    st.sampled_from([b"Content-Length: 3", b"Transfer-Encoding: chunked", b"X: y", b"Connection: close", b" x", HOST[:-2]]),
+    st.sampled_from(
+        [b"Content-Length: 3", b"Transfer-Encoding: chunked", b"X: y", b"Connection: close", b" x", HOST[:-2]]
+    ),
     st.builds(lambda n, v: n + b": " + v, st.from_regex(rb"\A[A-Za-z-]{1,8}\Z"), st.binary(max_size=8)),
 )
 

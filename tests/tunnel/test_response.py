@@ -78,7 +78,8 @@ def test_an_ambiguous_answer_is_bad(lines: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"HTTP/2 200 OK", b"HTTP/1.1 20 OK", b"HTTP/1.1 2000", b"HTTP/1.1  200 OK", b"200 OK", b"HTTP/1.1 099 x", b""]
+    "line",
+    [b"HTTP/2 200 OK", b"HTTP/1.1 20 OK", b"HTTP/1.1 2000", b"HTTP/1.1  200 OK", b"200 OK", b"HTTP/1.1 099 x", b""],
 )
 def test_a_bad_status_line_is_bad(line: bytes) -> None:
     with pytest.raises(BadResponse):
@@ -109,7 +110,8 @@ def test_order_repeats_and_case_of_fields_are_kept_and_hop_by_hop_ones_are_not()
         b"Trailer: Grpc-Status",
     )
     assert response_head(response, minor=1, close=False) == (
-        b"HTTP/1.1 200 OK\r\nb: 1\r\nSet-Cookie: x\r\nset-cookie: y\r\nA_b: 2\r\nTrailer: Grpc-Status\r\nContent-Length: 3\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nb: 1\r\nSet-Cookie: x\r\nset-cookie: y\r\nA_b: 2\r\nTrailer: Grpc-Status\r\n"
+        b"Content-Length: 3\r\n\r\n"
     )
 
 

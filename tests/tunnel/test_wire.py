@@ -52,22 +52,19 @@ TABLE = RouteTable(
     ),
 )
 
-MESSAGES: list[tuple[str, bytes, Callable[[bytes], object], object]] = [
-    (f"hello-{k}", h.encode(), decode_host_hello, h)
-    for k, h in [
-        ("link", HostHello(Kind.LINK, "host-0", "token", "session")),
-        ("data", HostHello(Kind.DATA, "host-0", "token", "session")),
-    ]
-]
-MESSAGES += [
-    (n, h.encode(), decode_control_hello, h)
-    for n, h in [
-        ("hello-open-host", OpenHello(ToHost("host-0"))),
-        ("hello-open-machine", OpenHello(ToMachine("m-1", may_wake=True))),
-        ("hello-routes", RoutesHello()),
-    ]
-]
-MESSAGES += [
+LINK = HostHello(Kind.LINK, "host-0", "token", "session")
+DATA = HostHello(Kind.DATA, "host-0", "token", "session")
+OPEN_HOST = OpenHello(ToHost("host-0"))
+OPEN_MACHINE = OpenHello(ToMachine("m-1", may_wake=True))
+
+Case = tuple[str, bytes, Callable[[bytes], object], object]
+
+MESSAGES: list[Case] = [
+    ("hello-link", LINK.encode(), decode_host_hello, LINK),
+    ("hello-data", DATA.encode(), decode_host_hello, DATA),
+    ("hello-open-host", OPEN_HOST.encode(), decode_control_hello, OPEN_HOST),
+    ("hello-open-machine", OPEN_MACHINE.encode(), decode_control_hello, OPEN_MACHINE),
+    ("hello-routes", RoutesHello().encode(), decode_control_hello, RoutesHello()),
     ("welcome", Welcome("edge-0").encode(), decode_welcome, Welcome("edge-0")),
     ("open-host", Open(ToHost("host-0")).encode(), lambda x: decode_open(x, host="host-0"), Open(ToHost("host-0"))),
     (
@@ -81,8 +78,10 @@ MESSAGES += [
     ("table", TABLE.encode(), decode_table, TABLE),
 ]
 MESSAGES += [
-    (f"link-{n}", m.encode(), decode_message, m)
-    for n, m in [("need", Need(16)), ("activity", Activity("m-1", 3)), ("ping", Ping(5)), ("pong", Pong(5))]
+    ("link-need", Need(16).encode(), decode_message, Need(16)),
+    ("link-activity", Activity("m-1", 3).encode(), decode_message, Activity("m-1", 3)),
+    ("link-ping", Ping(5).encode(), decode_message, Ping(5)),
+    ("link-pong", Pong(5).encode(), decode_message, Pong(5)),
 ]
 
 
@@ -177,7 +176,9 @@ def test_one_bad_route_refuses_the_whole_table(change: dict[str, object]) -> Non
     good = {"hostname": "a.localhost", "machine": "m", "host": "h", "app": "a"}
     assert decode_table(json.dumps({"generation": 1, "routes": [good]}).encode()).routes[0].may_wake
     with pytest.raises(WireError):
-        decode_table(json.dumps({"generation": 1, "routes": [good, {**good, "hostname": "b.localhost", **change}]}).encode())
+        decode_table(
+            json.dumps({"generation": 1, "routes": [good, {**good, "hostname": "b.localhost", **change}]}).encode()
+        )
 
 
 @pytest.mark.parametrize(

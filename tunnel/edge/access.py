@@ -13,37 +13,30 @@ import os
 import queue
 import threading
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+
+from tunnel.proto.request import RequestHead
+from tunnel.wire import Route
 
 FLUSH_LINES = 256
 MAX_BATCHES = 256  # waiting for the writer; beyond that lines are counted, not kept
-MAX_TARGET_CHARS = 2048
-MAX_AGENT_CHARS = 256
-
-_encode = json.JSONEncoder(separators=(", ", ": ")).encode
+MAX_TARGET_BYTES = 2048
+MAX_AGENT_BYTES = 256
 
 
-@dataclass(slots=True)
-class Record:
-    """One request, as it is logged."""
+def _quote(value: bytes) -> str:
+    return json.dumps(value.decode("latin-1"))
 
-    id: str
-    client: str
-    method: str
-    hostname: str
-    target: str
-    app: str
-    machine: str
-    status: int
-    code: str
-    pipe: str  # kept, fresh or retried; empty if none was needed
-    bytes_in: int
-    bytes_out: int
-    open_s: float
-    first_byte_s: float
-    total_s: float
-    agent: str
+
+@lru_cache(maxsize=1024)
+def _agent(value: bytes) -> str:
+    return _quote(value)
+
+
+@lru_cache(maxsize=4096)
+def _name(value: str) -> str:
+    return json.dumps(value)
 
 
 class AccessLog:
@@ -59,32 +52,36 @@ class AccessLog:
         self._thread = threading.Thread(target=self._write, name="access-log", daemon=True)
         self._thread.start()
 
-    def add(self, r: Record) -> None:
+    def add(
+        self,
+        request: str,
+        client: str,
+        head: RequestHead | None,  # None if it could not be read
+        route: Route | None,  # None if there is none
+        status: int,
+        code: str,
+        pipe: str = "",  # kept, fresh or retried; empty if none was needed
+        bytes_in: int = 0,
+        bytes_out: int = 0,
+        open_s: float = 0.0,
+        first_byte_s: float = 0.0,
+        total_s: float = 0.0,
+    ) -> None:
         """Log one request."""
-        self._lines.append(
-            _encode(
-                {
-                    "timestamp": self._now(),
-                    "level": "info",
-                    "event": "request",
-                    "id": r.id,
-                    "client": r.client,
-                    "method": r.method,
-                    "hostname": r.hostname,
-                    "target": r.target[:MAX_TARGET_CHARS],
-                    "status": r.status,
-                    "code": r.code,
-                    "app": r.app,
-                    "machine": r.machine,
-                    "pipe": r.pipe,
-                    "bytes_in": r.bytes_in,
-                    "bytes_out": r.bytes_out,
-                    "open_ms": round(r.open_s * 1000, 2),
-                    "first_byte_ms": round(r.first_byte_s * 1000, 2),
-                    "total_ms": round(r.total_s * 1000, 2),
-                    "agent": r.agent[:MAX_AGENT_CHARS],
-                }
+        if head is None:
+            asked = '"method": "", "hostname": "", "target": "", "agent": ""'
+        else:
+            agent = _agent(head.fields.user_agent[:MAX_AGENT_BYTES])
+            asked = (
+                f'"method": "{head.method.decode()}", "hostname": "{head.fields.authority.hostname}", '
+                f'"target": {_quote(head.target[:MAX_TARGET_BYTES])}, "agent": {agent}'
             )
+        app = "" if route is None else f'"app": {_name(route.app)}, "machine": {_name(route.machine)}, '
+        self._lines.append(
+            f'{{"timestamp": "{self._now()}", "level": "info", "event": "request", "id": "{request}", '
+            f'"client": "{client}", {asked}, {app}"status": {status}, "code": {_name(code)}, "pipe": "{pipe}", '
+            f'"bytes_in": {bytes_in}, "bytes_out": {bytes_out}, "open_ms": {open_s * 1000:.2f}, '
+            f'"first_byte_ms": {first_byte_s * 1000:.2f}, "total_ms": {total_s * 1000:.2f}}}'
         )
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
@@ -93,7 +90,7 @@ class AccessLog:
         """Hand what was collected to the writer. Called about once a second too."""
         if self._lines:
             if self._dropped:
-                self._lines.append(_encode({"level": "warning", "event": "access lines lost", "n": self._dropped}))
+                self._lines.append(f'{{"level": "warning", "event": "access lines lost", "n": {self._dropped}}}')
             batch = "\n".join(self._lines).encode() + b"\n"
             try:
                 self._queue.put_nowait(batch)

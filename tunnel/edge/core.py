@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ class Core:
     ports: frozenset[int]  # that a Host header may name
     trusted: frozenset[str]  # addresses of proxies whose X-Forwarded-* is kept
     cookie_suffix: bytes
-    now: float  # of the event loop, at the last sweep: for deadlines, where a second does not matter
+    time: Callable[[], float]  # the event loop's clock
+    now: float  # that clock at the last sweep: for deadlines, where a second does not matter
     draining: bool = False
     clients: set[ClientConnection] = field(default_factory=set)
     _ids: itertools.count[int] = field(default_factory=itertools.count)

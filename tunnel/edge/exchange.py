@@ -7,10 +7,9 @@ only if it has no body, is idempotent, went out on a kept pipe, and not one byte
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, IntFlag, auto
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tunnel.edge.access import Record
 from tunnel.edge.core import Core
 from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES, MAX_TUNNEL_HALF_CLOSED_S
 from tunnel.edge.pages import Problem, status_of
@@ -30,15 +29,17 @@ if TYPE_CHECKING:
     from tunnel.edge.listener import ClientConnection
 
 CLIENT_GONE = 499  # in the access log only
+WHOLE_BYTES = 16 * 1024  # up to here head and body are joined for one write; beyond, copying costs more than writev
 _NO_BODY = NoBody()
 
 
-class Hold(IntFlag):
-    """Why nothing is read from a client."""
+class Hold:
+    """Why nothing is read from a client: bits of an int, for IntFlag costs microseconds per request."""
 
     OPENING = 1  # its body waits for a pipe
     PIPE_FULL = 2
     AHEAD = 4  # it sent more requests than we keep
+    ANY = 7
 
 
 class _At(Enum):
@@ -51,39 +52,26 @@ class _At(Enum):
 class Exchange:
     """A request under way. It owns its pipe."""
 
-    __slots__ = (
-        "_at",
-        "_body",
-        "_bytes_in",
-        "_bytes_out",
-        "_client_ended",
-        "_close",
-        "_conn",
-        "_continue_timer",
-        "_continued",
-        "_core",
-        "_first_byte_s",
-        "_forwarding",
-        "_half_closed_at",
-        "_head",
-        "_held",
-        "_id",
-        "_interim",
-        "_open_s",
-        "_opening",
-        "_pipe",
-        "_pipe_ended",
-        "_pipe_held",
-        "_pipe_kind",
-        "_response",
-        "_response_body",
-        "_response_head",
-        "_route",
-        "_started",
-        "tunnelling",
-        "waits_since",
-        "wants_data",
-    )
+    # Defaults live on the class: an exchange is made per request, and most of this is never touched.
+    _at = _At.HEAD
+    _open_s = _first_byte_s = 0.0
+    _bytes_in = _bytes_out = 0
+    _body: Body = _NO_BODY
+    _opening: asyncio.Task[None] | None = None
+    _continue_timer: asyncio.TimerHandle | None = None
+    _continued = False  # the client was told to go on with its body
+    _interim = 0
+    _pipe: Pipe | None = None
+    _pipe_kind = ""
+    _pipe_held = False
+    _response: ResponseHead | None = None
+    _response_head: HeadBuffer | None = None  # from the first byte of an answer on
+    _response_body: Body = _NO_BODY
+    _client_ended = _pipe_ended = False  # of a tunnel
+    _half_closed_at = 0.0
+    wants_data = False  # whether what the client sends belongs to this exchange
+    waits_since = 0.0  # when the whole request was with the app, in coarse time
+    tunnelling = False
 
     def __init__(self, core: Core, conn: ClientConnection, head: RequestHead, route: Route, forwarding: bytes) -> None:
         self._core = core
@@ -91,29 +79,10 @@ class Exchange:
         self._head = head
         self._route = route
         self._forwarding = forwarding
-        self._at = _At.HEAD
         self._id = core.next_id()
-        self._started = asyncio.get_running_loop().time()
-        self._open_s = self._first_byte_s = 0.0
-        self._bytes_in = self._bytes_out = 0
-        self._body: Body = _NO_BODY
+        self._started = core.time()
         self._held: list[bytes] = []  # of the request's body, until there is a pipe
-        self._opening: asyncio.Task[None] | None = None
-        self._continue_timer: asyncio.TimerHandle | None = None
-        self._continued = False  # the client was told to go on with its body
-        self._interim = 0
-        self._pipe: Pipe | None = None
-        self._pipe_kind = ""
-        self._pipe_held = False
-        self._response: ResponseHead | None = None
-        self._response_head = HeadBuffer(MAX_RESPONSE_HEAD_BYTES)
-        self._response_body: Body = _NO_BODY
         self._close = not head.keeps_alive
-        self._client_ended = self._pipe_ended = False  # of a tunnel
-        self._half_closed_at = 0.0
-        self.wants_data = False  # whether what the client sends belongs to this exchange
-        self.waits_since = 0.0  # when the whole request was with the app, in coarse time
-        self.tunnelling = False
 
     # From the client
 
@@ -212,11 +181,11 @@ class Exchange:
             pipe, early = await self._core.streams.open(route.host, wanted)
         except Refused as e:
             self._opening = None
-            self._open_s = asyncio.get_running_loop().time() - self._started
+            self._open_s = self._core.time() - self._started
             self.fail(Problem(status_of(e.code), e.code, e.message, e.phase))
             return
         self._opening = None
-        self._open_s = asyncio.get_running_loop().time() - self._started
+        self._open_s = self._core.time() - self._started
         if early:
             pipe.reset()
             self.fail(Problem(502, "response:unasked", "The app spoke before it was asked anything."))
@@ -302,7 +271,7 @@ class Exchange:
                 self._conn.transport.write(tail)
             self._finish(pipe_reusable=False)
         elif self._at is _At.HEAD:
-            untouched = not self._response_head and not self._interim
+            untouched = self._response_head is None
             self._drop_pipe()
             if self._pipe_kind == "kept" and untouched:
                 self._pipe_kind = "retried"
@@ -314,9 +283,12 @@ class Exchange:
     # The answer
 
     def _read_response(self, data: bytes) -> None:
+        heads = self._response_head
+        if heads is None:
+            heads = self._response_head = HeadBuffer(MAX_RESPONSE_HEAD_BYTES)
         try:
             while True:
-                found = self._response_head.feed(data)
+                found = heads.feed(data)
                 if found is None:
                     return
                 raw, data = found
@@ -352,20 +324,27 @@ class Exchange:
             self._conn.transport.write(interim_head(response))
 
     def _answer(self, response: ResponseHead, data: bytes) -> None:
-        minor, framing = self._head.minor, response.framing
+        self._response = response
+        self._at = _At.BODY
+        self._first_byte_s = self._core.time() - self._started
+        # An answer before the end of the body: whatever follows it on this connection would be read as a request.
+        early_bytes = bool(self._head.fields.upgrade) and self._conn.has_ahead
+        self._close = self._close or self.wants_data or self._core.draining or early_bytes
+        minor, framing, length = self._head.minor, response.framing, response.content_length
+        head = response_head(response, minor=minor, close=self._close)
+        if (
+            framing is Framing.LENGTH and length == len(data) <= WHOLE_BYTES
+        ):  # all of it is here: the usual small answer
+            self._bytes_out = length
+            self._conn.transport.write(head + data)
+            self._finish(pipe_reusable=True)
+            return
         if framing is Framing.LENGTH:
-            self._response_body = LengthBody(response.content_length or 0)
+            self._response_body = LengthBody(length or 0)
         elif framing is Framing.CHUNKED:
             self._response_body = ChunkedBody(reframe=bool(minor))
         elif framing is Framing.CLOSE:
             self._response_body = CloseBody(chunked=bool(minor))
-        self._response = response
-        self._at = _At.BODY
-        self._first_byte_s = asyncio.get_running_loop().time() - self._started
-        # An answer before the end of the body: whatever follows it on this connection would be read as a request.
-        early_bytes = bool(self._head.fields.upgrade) and self._conn.has_ahead
-        self._close = self._close or self.wants_data or self._core.draining or early_bytes
-        head = response_head(response, minor=minor, close=self._close)
         if data or framing is Framing.NONE:
             self._bytes_out += len(data)
             self._pass_body(data, head)
@@ -397,7 +376,7 @@ class Exchange:
             if pipe_reusable and response.reusable and not self.wants_data and not pipe.closed:
                 if self._pipe_held:
                     pipe.resume_reading()
-                self._core.kept.keep(self._key(), pipe, asyncio.get_running_loop().time())
+                self._core.kept.keep(self._key(), pipe, self._core.time())
             elif self.wants_data:
                 pipe.reset()
             else:
@@ -438,7 +417,7 @@ class Exchange:
         self._at = _At.TUNNEL
         self.tunnelling = self.wants_data = self._close = True
         self.waits_since = 0.0
-        self._first_byte_s = asyncio.get_running_loop().time() - self._started
+        self._first_byte_s = self._core.time() - self._started
         self._conn.transport.write(switching_head(response) + data)
         self._bytes_out += len(data)
         ahead = self._conn.take_ahead()
@@ -466,24 +445,18 @@ class Exchange:
         if self._continue_timer is not None:
             self._continue_timer.cancel()
         self._core.activity.end(self._route.machine)
-        head = self._head
-        self._core.access.add(
-            Record(
-                id=self._id,
-                client=self._conn.client,
-                method=head.method.decode(),
-                hostname=self._route.hostname,
-                target=head.target.decode("latin-1"),
-                app=self._route.app,
-                machine=self._route.machine,
-                status=status,
-                code=code,
-                pipe=self._pipe_kind,
-                bytes_in=self._bytes_in,
-                bytes_out=self._bytes_out,
-                open_s=self._open_s,
-                first_byte_s=self._first_byte_s,
-                total_s=asyncio.get_running_loop().time() - self._started,
-                agent=head.fields.user_agent.decode("latin-1"),
-            )
+        core = self._core
+        core.access.add(
+            self._id,
+            self._conn.client,
+            self._head,
+            self._route,
+            status,
+            code,
+            self._pipe_kind,
+            self._bytes_in,
+            self._bytes_out,
+            self._open_s,
+            self._first_byte_s,
+            core.time() - self._started,
         )

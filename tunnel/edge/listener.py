@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from tunnel.edge.access import Record
 from tunnel.edge.core import Core
 from tunnel.edge.exchange import Exchange, Hold
 from tunnel.edge.limits import (
@@ -66,7 +65,7 @@ class ClientConnection(asyncio.Protocol):
         self._forwarding = b""  # what we say about this client, under those field lines
         self._exchange: Exchange | None = None
         self._ahead = b""
-        self._holds = Hold(0)
+        self._holds = 0
         self._heard_at = core.now
         self._head_since = 0.0
         self._full_since = 0.0
@@ -121,13 +120,13 @@ class ClientConnection(asyncio.Protocol):
 
     # For the exchange
 
-    def hold(self, why: Hold) -> None:
+    def hold(self, why: int) -> None:
         """Stop reading for one more reason."""
         if not self._holds and not self.transport.is_closing():
             self.transport.pause_reading()
         self._holds |= why
 
-    def release(self, why: Hold) -> None:
+    def release(self, why: int) -> None:
         """One reason less not to read."""
         if self._holds & why:
             self._holds &= ~why
@@ -155,7 +154,7 @@ class ClientConnection(asyncio.Protocol):
         if not keep or self._core.draining or (self._eof_at and not self._ahead):
             self._end(linger=body_unread)
             return
-        self.release(Hold.OPENING | Hold.PIPE_FULL | Hold.AHEAD)
+        self.release(Hold.ANY)
         if self._ahead:
             self._read_heads(self.take_ahead())
 
@@ -235,26 +234,8 @@ class ClientConnection(asyncio.Protocol):
 
     def log(self, head: RequestHead | None, problem: Problem) -> None:
         """An access line for a request that went nowhere."""
-        self._core.access.add(
-            Record(
-                id=self._core.next_id(),
-                client=self.client,
-                method=head.method.decode() if head else "",
-                hostname=head.fields.authority.hostname if head else "",
-                target=head.target.decode("latin-1") if head else "",
-                app="",
-                machine="",
-                status=problem.status,
-                code=problem.code,
-                pipe="",
-                bytes_in=0,
-                bytes_out=0,
-                open_s=0.0,
-                first_byte_s=0.0,
-                total_s=0.0,
-                agent=head.fields.user_agent.decode("latin-1") if head else "",
-            )
-        )
+        core = self._core
+        core.access.add(core.next_id(), self.client, head, None, problem.status, problem.code)
 
     # The end
 
@@ -269,7 +250,7 @@ class ClientConnection(asyncio.Protocol):
         self._ahead = b""
         self.transport.write_eof()
         if self._holds:
-            self._holds = Hold(0)
+            self._holds = 0
         self.transport.resume_reading()
 
     def _discard(self, data: bytes) -> None:

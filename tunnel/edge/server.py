@@ -57,6 +57,7 @@ class Edge:
             ports=config.public_ports,
             trusted=config.trusted_proxies,
             cookie_suffix=config.preview_domain.encode(),
+            time=loop.time,
             now=loop.time(),
         )
         self._control = ControlConnections(router, streams)

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from tunnel.proto.errors import BadBody
 from tunnel.proto.fields import OWS, VALUE, is_safe_trailer, split_fields
+from tunnel.proto.head import HeadBuffer, HeadTooLong, MalformedHead
 
 MAX_EXTENSION_BYTES = 256
 MAX_SIZE_LINE_BYTES = 16 + 1 + MAX_EXTENSION_BYTES + 2
@@ -34,13 +35,14 @@ class _At(Enum):
 class ChunkedBody:
     """A chunked body on its way through."""
 
-    __slots__ = ("_at", "_bytes", "_chunks", "_left", "_limit_chunks", "_partial", "_reframe")
+    __slots__ = ("_at", "_bytes", "_chunks", "_left", "_limit_chunks", "_partial", "_reframe", "_trailer")
 
     def __init__(self, *, reframe: bool = True, limit_chunks: bool = False) -> None:
         """`reframe` false gives the bare data, for a receiver that knows no chunks; `limit_chunks` is for clients."""
         self._at = _At.SIZE
         self._left = 0
-        self._partial = b""  # of a size line, of a CRLF, or of the trailers
+        self._partial = b""  # of a size line, or of the CRLF after a chunk
+        self._trailer = HeadBuffer(MAX_TRAILER_BYTES)
         self._reframe = reframe
         self._limit_chunks = limit_chunks
         self._chunks = 0
@@ -133,30 +135,25 @@ class ChunkedBody:
             raise BadBody("a chunk size line is malformed")
 
     def _trailers(self, data: bytes, i: int, out: list[bytes]) -> int:
-        if data.startswith(b"\r\n", i):
-            end = i + 2
-        else:
-            end = data.find(b"\r\n\r\n", i) + 4
-            if end < 4:
-                self._partial = data[i:]
-                if len(self._partial) > MAX_TRAILER_BYTES or _BARE_LF.search(self._partial):
-                    raise BadBody("the trailers are malformed or too long")
-                return len(data)
+        """Collect the trailers and their empty line. With the CRLF before them they look like a head."""
+        try:
+            found = self._trailer.feed(data[i:] if self._trailer else b"\r\n" + data[i:])
+        except (HeadTooLong, MalformedHead):
+            raise BadBody("the trailers are malformed or too long") from None
+        if found is None:
+            return len(data)
+        block, rest = found
+        trailers = _filter_trailers(block)
         if self._reframe:
-            out.append(b"0\r\n" + _filter_trailers(data[i:end]))
-        elif end - i > 2:
-            _filter_trailers(data[i:end])  # to refuse what is malformed
+            out.append(b"0" + trailers)
         self._at = _At.DONE
-        return end
+        return len(data) - len(rest)
 
 
 def _filter_trailers(block: bytes) -> bytes:
-    if block == b"\r\n":
-        return block
-    if len(block) > MAX_TRAILER_BYTES:
-        raise BadBody("the trailers are too long")
-    fields = split_fields(b"\n" + block, 1)
+    """`block` begins with the CRLF of the last chunk's size line, and so does what is returned."""
+    fields = split_fields(block, 2)
     if fields is None or len(fields) > MAX_TRAILERS:
         raise BadBody("a trailer is malformed")
     lines = [b"%b: %b\r\n" % (name, value.strip(OWS)) for name, value in fields if is_safe_trailer(name)]
-    return b"".join(lines) + b"\r\n"
+    return b"\r\n" + b"".join(lines) + b"\r\n"

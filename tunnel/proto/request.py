@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tunnel.proto.authority import Authority, parse_authority
 from tunnel.proto.errors import RequestRefused
@@ -50,9 +51,8 @@ class RequestFields:
         return self.chunked or bool(self.content_length)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """A request, ready to be routed."""
+class RequestHead(NamedTuple):
+    """A request, ready to be routed. (A tuple, for one is made per request.)"""
 
     method: bytes
     target: bytes  # origin-form or *, byte for byte as it came

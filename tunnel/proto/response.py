@@ -6,14 +6,16 @@ A backend that is ambiguous about where its answer ends gets a 502: the next ans
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
+from typing import NamedTuple
 
 from tunnel.proto.errors import BadResponse
 from tunnel.proto.fields import OWS, Name, content_length, name_of_response, split_fields, tokens
 
 MAX_RESPONSE_HEAD_BYTES = 256 * 1024  # real apps set many cookies; still bounded
 MAX_RESPONSE_FIELDS = 1024
+MEMO_BYTES = 1024  # heads up to here are remembered
 
 _PASS = Name.PASS  # a local name: it is compared once per header line of every response
 _LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
@@ -29,9 +31,8 @@ class Framing(Enum):
     CLOSE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
-    """A response, ready to be passed on."""
+class ResponseHead(NamedTuple):
+    """A response, ready to be passed on. (A tuple: one is made per response, and frozen dataclasses are slow.)"""
 
     status: int
     reason: bytes
@@ -48,6 +49,12 @@ def parse_response(head: bytes, *, to_head: bool, cookie_suffix: bytes = b"") ->
 
     `cookie_suffix` is the domain all apps live under: a cookie for it, or for a domain above it, would be every app's.
     """
+    if len(head) <= MEMO_BYTES:
+        return _parse_memo(head, to_head, cookie_suffix)
+    return _parse(head, to_head, cookie_suffix)
+
+
+def _parse(head: bytes, to_head: bool, cookie_suffix: bytes) -> ResponseHead:  # noqa: FBT001 - kept positional for the memo
     match = _LINE.match(head)
     if match is None:
         raise BadResponse("response:line", "The app's status line is malformed.")
@@ -104,6 +111,10 @@ def parse_response(head: bytes, *, to_head: bool, cookie_suffix: bytes = b"") ->
         upgrade=upgrade,
         websocket_accept=accept,
     )
+
+
+# Under load an app says the same head again and again within a second; this is a pure function of those bytes.
+_parse_memo = lru_cache(maxsize=512)(_parse)
 
 
 def _framing(status: int, length: int | None, *, chunked: bool, to_head: bool) -> Framing:
