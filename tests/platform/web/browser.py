@@ -154,6 +154,12 @@ class Chromium:
         marks = ("exception:", "Content Security Policy", "Refused to")
         return [line for line in self.console if any(mark in line for mark in marks)]
 
+    def offline(self, *, yes: bool) -> None:
+        """Nothing reaches the server any more; or it does again."""
+        self._call(
+            "Network.emulateNetworkConditions", offline=yes, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
     def hide(self, *, hidden: bool) -> None:
         """Make the page believe that nobody looks at it (or that someone does again)."""
         state = "hidden" if hidden else "visible"

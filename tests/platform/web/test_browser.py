@@ -118,6 +118,17 @@ def test_nobody_looking_means_no_polling(page: Chromium, live_server: LiveServer
     page.until_text("asleep", timeout_s=2)
 
 
+def test_a_page_that_gets_no_answers_says_so_until_it_does(page: Chromium, live_server: LiveServer) -> None:
+    user = sign_in(page, live_server)
+    rows.live(rows.app_of(user))
+    page.go(f"{live_server.url}/apps/shop/")
+    assert "does not answer just now" not in page.text()
+    page.offline(yes=True)
+    page.until_text("does not answer just now")
+    page.offline(yes=False)
+    page.until("!document.body.innerText.includes('does not answer just now')")
+
+
 def test_everything_works_without_scripts(page: Chromium, live_server: LiveServer, host: FakeHost) -> None:
     user = sign_in(page, live_server)
     machine = rows.live(rows.app_of(user))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from django.test import Client
 
 from control.accounts.models import User
+from control.web import pages
 from tests.platform.web import rows
 
 
@@ -30,3 +32,18 @@ def test_what_is_not_a_page_keeps_its_own_headers(client: Client) -> None:
         assert answer.status_code == 200
         assert "Content-Security-Policy" not in answer.headers
         assert answer.headers.get("Cache-Control") != "no-store"
+
+
+def test_a_fault_of_ours_shows_a_page_without_its_details(
+    browser: Client, ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(user: User) -> None:
+        raise RuntimeError("the secret of the queries")
+
+    monkeypatch.setattr(pages, "cards_of", break_down)
+    browser.raise_request_exception = False
+    answer = browser.get("/")
+    assert answer.status_code == 500
+    assert b"Something broke on our side" in answer.content
+    assert b"secret" not in answer.content
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]

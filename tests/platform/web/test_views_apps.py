@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from control.accounts.models import User
 from hosts.wire.states import MachineState
@@ -54,3 +55,12 @@ def test_a_bad_name_is_refused_with_the_rule_and_shown_back_harmless(name: str, 
     assert b'aria-invalid="true"' in answer.content
     assert b"<script>alert" not in answer.content
     assert not ada.apps.exists()
+
+
+def test_more_apps_ask_the_database_no_more_often(
+    browser: Client, ada: User, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(6):
+        rows.ran(rows.live(rows.app_of(ada, f"app-{number}")), started=rows.ago(minutes=number + 1), seconds=None)
+    with django_assert_max_num_queries(12):
+        browser.get("/live/")
