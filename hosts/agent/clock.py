@@ -25,7 +25,8 @@ class Clock:
 
     def jitter(self, seconds: float) -> float:
         """Somewhere between half of `seconds` and all of it."""
-        return seconds * (0.5 + random.random() / 2)  # noqa: S311 - spreads retries, guards nothing
+        spread: float = 0.5 + random.random() / 2  # noqa: S311 - spreads retries, guards nothing
+        return seconds * spread
 
     def new_id(self) -> str:
         """32 lower-case hex digits nobody can guess."""

@@ -184,7 +184,7 @@ async def _run_on(machine: Machine, vm: Vm, cause: Cause, progress: Progress) ->
 async def _contract(machine: Machine) -> tuple[Step, ...]:
     clock = machine.parts.clock
     return await machine.guest.resume(
-        clock_ms=clock.wall_ms(), entropy=clock.entropy(ENTROPY_BYTES), timeout_s=RESUME_TIMEOUT_S
+        clock_ms=clock.wall_ms, entropy=clock.entropy(ENTROPY_BYTES), timeout_s=RESUME_TIMEOUT_S
     )
 
 
@@ -297,7 +297,7 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
         await machine.guest.start(
             spec.process,
             hostname=spec.app,
-            clock_ms=parts.clock.wall_ms(),
+            clock_ms=parts.clock.wall_ms,
             entropy=parts.clock.entropy(ENTROPY_BYTES),
             nameservers=parts.nameservers if online else (),
             timeout_s=START_TIMEOUT_S,

@@ -45,16 +45,14 @@ BOOT_TIMEOUT_S = 120.0
 
 # Answers with the count, the guest's time, fresh randomness and the method; counts in memory only.
 COUNTER_APP = """
-import http.server, os, sys, time
-count = 0
+import http.server, itertools, os, time
+count = itertools.count(1)  # next() is atomic: the server has a thread per connection
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
-        global count
-        count += 1
         size = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(size)
-        out = f"{count} {time.time()} {os.urandom(8).hex()} {self.command} {len(body)}".encode()
+        out = f"{next(count)} {time.time()} {os.urandom(8).hex()} {self.command} {len(body)}".encode()
         self.send_response(200); self.send_header("Content-Length", str(len(out))); self.end_headers()
         self.wfile.write(out)
     do_POST = do_GET
