@@ -197,7 +197,7 @@ class Builder:
         }
         news = guest.build(
             job,
-            clock_ms=time.time_ns() // 1_000_000,
+            clock_ms=lambda: time.time_ns() // 1_000_000,
             entropy=os.urandom(ENTROPY_BYTES),
             nameservers=self._settings.nameservers,
         )

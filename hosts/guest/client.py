@@ -28,10 +28,12 @@ from hosts.wire.commands import Step
 from hosts.wire.spec import Process
 
 OpenSocket = Callable[[float], Awaitable[socket.socket]]
+WallClock = Callable[[], int]  # Unix time in milliseconds; read right before it is sent
 
 AGENT_PORT = 1
 CALL_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
+CLOCK_TOLERANCE_S = 0.1  # a request this long under way brought an old time: the clock is set once more
 HELLO_RETRY_S = 0.04
 # While a guest boots its network is not there and a SYN is lost, to be sent again a second later: ask anew much sooner.
 HELLO_ATTEMPT_S = 0.25
@@ -80,13 +82,13 @@ class GuestClient:
         process: Process,
         *,
         hostname: str,
-        clock_ms: int,
+        clock_ms: WallClock,
         entropy: bytes,
         nameservers: Sequence[str] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         """Set clock, randomness and name, then start the app. The same again changes nothing."""
-        await self._call(
+        await self._call_with_clock(
             {
                 "op": "start",
                 "command": process.command,
@@ -95,9 +97,9 @@ class GuestClient:
                 "port": process.port,
                 "hostname": hostname[:MAX_HOSTNAME_CHARS],
                 "nameservers": list(nameservers),
-                "clock_ms": clock_ms,
                 "entropy": b64encode(entropy).decode(),
             },
+            clock_ms,
             timeout_s,
         )
 
@@ -118,13 +120,11 @@ class GuestClient:
         )
 
     async def resume(
-        self, *, clock_ms: int, entropy: bytes, timeout_s: float = CALL_TIMEOUT_S
+        self, *, clock_ms: WallClock, entropy: bytes, timeout_s: float = CALL_TIMEOUT_S
     ) -> tuple[Step, ...]:
-        """Meet the resume contract. GuestError when clock or randomness could not be set: no request may reach the app then."""
-        answer = await self._call(
-            {"op": "resume", "clock_ms": clock_ms, "entropy": b64encode(entropy).decode()}, timeout_s
-        )
-        return answer.steps()
+        """Meet the resume contract. GuestError when clock or randomness could not be set: no request may reach the app."""
+        request: dict[str, object] = {"op": "resume", "entropy": b64encode(entropy).decode()}
+        return (await self._call_with_clock(request, clock_ms, timeout_s)).steps()
 
     async def status(self, timeout_s: float = CALL_TIMEOUT_S) -> GuestStatus:
         """How the app is."""
@@ -161,18 +161,17 @@ class GuestClient:
         )
 
     async def build(
-        self, job: dict[str, object], *, clock_ms: int, entropy: bytes, nameservers: Sequence[str]
+        self, job: dict[str, object], *, clock_ms: WallClock, entropy: bytes, nameservers: Sequence[str]
     ) -> AsyncGenerator[dict[str, object], None]:
         """Run a build in a builder machine: its news, one JSON object each, as they come. Bounded by the caller's time-out."""
         request = {
             "op": "build",
             "job": job,
-            "clock_ms": clock_ms,
             "entropy": b64encode(entropy).decode(),
             "nameservers": list(nameservers),
         }
         async with self._connection() as (reader, writer):
-            writer.write(json.dumps(request).encode() + b"\n")
+            writer.write(json.dumps({**request, "clock_ms": clock_ms()}).encode() + b"\n")
             while True:
                 news = await _read_object(reader)
                 if "ended" in news or news.get("ok") is False:
@@ -187,10 +186,27 @@ class GuestClient:
             raise answer.error()
         return answer
 
+    async def _call_with_clock(self, request: dict[str, object], clock_ms: WallClock, timeout_s: float) -> Answer:
+        """A request that sets the guest's clock: the time is read when the connection stands, and sent again if that took long."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s), self._connection(timeout_s) as (reader, writer):
+                sent_at = loop.time()
+                writer.write(_line({**request, "clock_ms": clock_ms()}))
+                answer = Answer(await _read_object(reader))
+                if answer.ok and loop.time() - sent_at > CLOCK_TOLERANCE_S:
+                    writer.write(_line({"op": "clock", "clock_ms": clock_ms()}))
+                    await _read_object(reader)
+        except TimeoutError:
+            raise GuestError("guest:timeout", f"no answer to `{request['op']}` within {timeout_s:g} s") from None
+        if not answer.ok:
+            raise answer.error()
+        return answer
+
     async def _ask(self, request: dict[str, object], timeout_s: float) -> Answer:
         try:
             async with asyncio.timeout(timeout_s), self._connection(timeout_s) as (reader, writer):
-                writer.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
+                writer.write(_line(request))
                 return Answer(await _read_object(reader))
         except TimeoutError:
             raise GuestError("guest:timeout", f"no answer to `{request['op']}` within {timeout_s:g} s") from None
@@ -212,6 +228,10 @@ class GuestClient:
             raise GuestError("guest:unreachable", f"the guest agent broke off: {e.strerror or e}") from None
         finally:
             writer.transport.abort()
+
+
+def _line(request: dict[str, object]) -> bytes:
+    return json.dumps(request, separators=(",", ":")).encode() + b"\n"
 
 
 async def _read_object(reader: asyncio.StreamReader) -> dict[str, object]:

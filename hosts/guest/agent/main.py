@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from hosts.guest.agent.app import App
 from hosts.guest.agent.kernel import Kernel
 from hosts.guest.agent.loop import Loop
@@ -21,4 +23,5 @@ def main() -> None:
     app = App(loop, kernel, ADDRESS, START_FILE)
     Server(loop, (ADDRESS, PORT), GATEWAY, Operations(loop, kernel, app).handle)
     app.start_again()
+    gc.freeze()  # a collection in the middle of a resume then has little to look at
     loop.run()

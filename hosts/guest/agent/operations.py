@@ -73,6 +73,11 @@ class Operations:
         if not run_hook(self._loop, self._kernel, self._app, hooked):
             connection.answer({"ok": True, "steps": steps})
 
+    def op_clock(self, connection: Connection, request: Request) -> None:
+        """The clock once more, when `resume` was so long under way that its time was old on arrival."""
+        self._kernel.set_clock(_number(request, "clock_ms"))
+        connection.answer({"ok": True})
+
     def op_hello(self, connection: Connection, _request: Request) -> None:
         up_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
         connection.answer({"ok": True, "agent": AGENT_VERSION, "phase": self._app.phase, "up_ms": up_ms})

@@ -15,15 +15,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Prepared once: `json.loads` and `json.dumps` go through regular expressions and a new encoder at each call, code that a guest
+# which was just resumed has to have translated while someone waits.
+_scan = json.JSONDecoder().scan_once
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 MAX_REQUEST_BYTES = 4 * 1024 * 1024  # a start may carry every variable of an app, a build the operator's CA bundle
 BACKLOG = 64
 READ_BYTES = 64 * 1024
+# Wake the agent when the request is there, not when the connection is: one turn of the loop less at each resume.
+DEFER_ACCEPT_S = 5
 
 
 class Connection:
     """One host connection: reads lines, writes answers."""
 
-    __slots__ = ("_busy", "_handle", "_incoming", "_loop", "_outgoing", "_socket", "on_close", "on_drained")
+    __slots__ = ("_busy", "_handle", "_incoming", "_loop", "_outgoing", "_socket", "_watched", "on_close", "on_drained")
 
     def __init__(self, loop: Loop, sock: socket.socket, handle: Callable[[Connection, dict[str, object]], None]) -> None:
         self._loop = loop
@@ -34,10 +41,9 @@ class Connection:
         self._busy = False
         self.on_close: Callable[[], None] | None = None  # whoever works for this connection and must stop
         self.on_drained: Callable[[], None] | None = None  # whoever waits for room to write
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop.watch(sock.fileno(), READ, self._ready)
-        self._ready(READ)  # the request is usually there already
+        self._watched = 0
+        self._ready(READ)  # the request is there already
+        self._watch(READ)
 
     @property
     def waiting_bytes(self) -> int:
@@ -46,7 +52,7 @@ class Connection:
     def answer(self, message: dict[str, object]) -> None:
         """The answer to the present request; the next may then be read."""
         self._busy = False
-        self.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self.write(_encode(message).encode() + b"\n")
         self._next()
 
     def write(self, data: bytes) -> None:
@@ -74,7 +80,7 @@ class Connection:
         if self._socket is None or not events & ~WRITE:
             return
         try:
-            data = self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -94,26 +100,34 @@ class Connection:
         self._incoming = rest
         self._busy = True
         try:
-            request = json.loads(line)
-        except ValueError:
+            request, _ = _scan(line.decode(), 0)
+        except (ValueError, StopIteration, RecursionError):
             request = None
         if not isinstance(request, dict):
             self.answer({"ok": False, "code": "guest:bad_request", "message": "not a JSON object"})
             return
         self._handle(self, request)
 
+    def _watch(self, events: int) -> None:
+        if self._outgoing:
+            events |= WRITE
+        if self._socket is not None and events != self._watched:
+            self._watched = events
+            self._loop.watch(self._socket.fileno(), events, self._ready)
+
     def _flush(self) -> None:
         if self._socket is None:
             return
         try:
-            sent = self._socket.send(self._outgoing) if self._outgoing else 0
+            sent = self._socket.send(self._outgoing, socket.MSG_DONTWAIT) if self._outgoing else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             self.close()
             return
         self._outgoing = self._outgoing[sent:]
-        self._loop.watch(self._socket.fileno(), READ | WRITE if self._outgoing else READ, self._ready)
+        if self._watched:  # else this is the first answer, and the constructor watches next
+            self._watch(READ | WRITE if self._outgoing else READ)
         if not self._outgoing and self.on_drained is not None:
             self.on_drained()
 
@@ -135,6 +149,7 @@ class Server:
         self._handle = handle
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_S)
         self._listener.bind(address)
         self._listener.listen(BACKLOG)
         loop.watch(self._listener.fileno(), READ, self._accept)

@@ -35,7 +35,7 @@ class Task:
         self._group = f"task-{next(_numbers)}"
         kernel.confine(self._group)
         self._child = Child(loop, kernel, self._group, self._feed, self._exited)
-        self._child.spawn(command, str(app.request.get("cwd", "/app")), app.env)
+        self._child.spawn(command, str(app.request.get("cwd", "/")), app.env)
         self._timer = loop.after(timeout_s, self._too_late)
 
     def _feed(self, data: bytes) -> None:
