@@ -1,4 +1,4 @@
-"""Hashes of state and memory files, and giving back the blocks of memory a guest never touched.
+"""Hashes of state and memory files, and giving back the blocks of a memory file that hold nothing.
 
 A memory file is mostly holes and zeros, so its hash covers only blocks with something in them, each with its place:
 the same for every layout of the same content, and cheap. It can be stopped between two blocks.
@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hosts.disk.clone import data_ranges
@@ -33,13 +34,23 @@ def state_sha256(path: Path) -> tuple[str, int]:
         return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
 
-def memory_sha256(path: Path, stopped: Callable[[], bool] = lambda: False) -> str:
-    """Hash of (offset, content) of every block that is not zero, and of the size; Stopped if `stopped` says so."""
+@dataclass(frozen=True, slots=True)
+class MemoryHash:
+    """The hash of a memory file, and where in it there are only zeros, as (start, end)."""
+
+    sha256: str
+    zeros: tuple[tuple[int, int], ...]
+
+
+def memory_sha256(path: Path, stopped: Callable[[], bool] = lambda: False) -> MemoryHash:
+    """Hash (offset, content) of every block that is not zero, and the size; Stopped if `stopped` says so."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
         sha256 = hashlib.sha256(size.to_bytes(8, "big"))
-        done = 0
+        zeros: list[tuple[int, int]] = []
+        done = 0  # everything before is hashed or zeros
+        nonzero_end = 0
         for start, end in data_ranges(fd, size):
             offset = max(done, start - start % BLOCK_BYTES)
             while offset < end:
@@ -47,26 +58,22 @@ def memory_sha256(path: Path, stopped: Callable[[], bool] = lambda: False) -> st
                     raise Stopped
                 block = os.pread(fd, BLOCK_BYTES, offset)
                 if block != _ZEROS[: len(block)]:
+                    if offset > nonzero_end:
+                        zeros.append((nonzero_end, offset))
+                    nonzero_end = offset + len(block)
                     sha256.update(offset.to_bytes(8, "big"))
                     sha256.update(block)
                 offset += BLOCK_BYTES
             done = offset
-        return sha256.hexdigest()
+        if size > nonzero_end:
+            zeros.append((nonzero_end, size))
+        return MemoryHash(sha256.hexdigest(), tuple(zeros))
     finally:
         os.close(fd)
 
 
-def give_back_untouched(path: Path) -> None:
-    """Free the blocks that were reserved for memory the guest never wrote; content and time stamps stay."""
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        before = os.fstat(fd)
-        position = 0
-        for start, end in [*data_ranges(fd, before.st_size), (before.st_size, before.st_size)]:
-            if start > position:
-                # Not every file system can; then the blocks simply stay reserved.
-                _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, start - position)
-            position = end
-        os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
-    finally:
-        os.close(fd)
+def punch(fd: int, start: int, end: int) -> None:
+    """Make a hole where there are only zeros; content and time stamps stay. Nothing happens where that cannot be."""
+    before = os.fstat(fd)
+    _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, start, end - start)
+    os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))

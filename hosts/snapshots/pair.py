@@ -28,7 +28,7 @@ from hosts.snapshots.files import (
     sync,
     write_manifest,
 )
-from hosts.snapshots.hashing import Stopped, give_back_untouched, memory_sha256, state_sha256
+from hosts.snapshots.hashing import Stopped, memory_sha256, punch, state_sha256
 from hosts.vmm.process import current_boot_id
 from hosts.vmm.protocol import StateRefused, Vm, VmConfig, Vmm, VmmError
 from hosts.wire.manifest import MANIFEST_FORMAT, Manifest
@@ -40,6 +40,7 @@ T = TypeVar("T")
 _pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot")
 _hasher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hasher")
 HASHER_NICENESS = 19
+PUNCH_BYTES = 8 << 20
 
 
 async def suspend(vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:
@@ -61,8 +62,6 @@ async def suspend(vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: i
     except VmmError as e:
         await spend(files)
         raise SnapshotFailed(f"the VMM did not end: {e}") from e
-    with suppress(OSError):
-        await in_pool(give_back_untouched, files.memory)
     return manifest
 
 
@@ -112,8 +111,8 @@ def has_pair(files: SnapshotFiles) -> bool:
 async def record_memory_hash(files: SnapshotFiles) -> None:
     """Make memory and disk durable and note the memory's hash in the manifest, so that the pair outlives a host reboot.
 
-    For the background: one at a time, at the lowest priority. Once cancelled it changes nothing more, and does not keep
-    its canceller waiting for a disk.
+    What holds nothing becomes a hole on the way. For the background: one at a time, at the lowest priority. Once
+    cancelled it changes nothing more, and does not keep its canceller waiting for a disk.
     """
     job = _HashJob(files)
     future = _hasher.submit(job.run)
@@ -148,12 +147,27 @@ class _HashJob:
             return
         sync(files.disk)
         sync(files.memory)
-        digest = memory_sha256(files.memory, lambda: self._stopped)
+        memory = memory_sha256(files.memory, lambda: self._stopped)
         with self._noting:
             if self._stopped or not has_pair(files) or stamp(files.memory) != manifest.memory:
                 return
-            write_manifest(files, replace(manifest, memory_sha256=digest))
+            write_manifest(files, replace(manifest, memory_sha256=memory.sha256))
             sync(files.folder)
+        self._give_back(memory.zeros)
+
+    def _give_back(self, zeros: tuple[tuple[int, int], ...]) -> None:
+        """Free what was reserved for memory the guest never wrote, or has cleared since."""
+        fd = os.open(self._files.memory, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for start, end in zeros:
+                for at in range(start, end, PUNCH_BYTES):
+                    # Piece by piece, so that `stop` never waits long and nothing is freed after it.
+                    with self._noting:
+                        if self._stopped:
+                            return
+                        punch(fd, at, min(at + PUNCH_BYTES, end))
+        finally:
+            os.close(fd)
 
 
 def check(files: SnapshotFiles, identity: Identity) -> Manifest:
@@ -211,15 +225,17 @@ def _check_memory(files: SnapshotFiles, manifest: Manifest) -> None:
         raise SnapshotRefused("snapshot:in_use", "a VMM runs on this memory") from None
     finally:
         os.close(fd)
-    if manifest.host_boot_id == current_boot_id():
-        if found != manifest.memory:
-            raise SnapshotRefused("snapshot:memory_changed", "the memory file is not as it was left")
+    same_boot = manifest.host_boot_id == current_boot_id()
+    if same_boot and found == manifest.memory:
         return
-    # The page cache of the boot before is gone: only the content itself can say whether all of it reached the disk.
+    # On another boot only the content can say whether all of it reached the disk. On this one, an agent that died
+    # while it freed a block of zeros may have left another time stamp on the same content.
     if not manifest.memory_sha256:
+        if same_boot:
+            raise SnapshotRefused("snapshot:memory_changed", "the memory file is not as it was left")
         raise SnapshotRefused("snapshot:memory_unhashed", "the host was restarted before the memory was made durable")
-    if found.size_bytes != manifest.memory.size_bytes or memory_sha256(files.memory) != manifest.memory_sha256:
-        raise SnapshotRefused("snapshot:memory_hash", "the memory file lost content when the host was restarted")
+    if found.size_bytes != manifest.memory.size_bytes or memory_sha256(files.memory).sha256 != manifest.memory_sha256:
+        raise SnapshotRefused("snapshot:memory_hash", "the memory file does not hold what was left in it")
 
 
 def describe(place: SnapshotFiles, identity: Identity, *, now_ms: int, generation: int) -> Manifest:

@@ -65,6 +65,8 @@ class Jail:
             *(("--dev-bind", str(KVM_DEVICE), str(KVM_DEVICE)) if accelerator is Accelerator.KVM else ()),
             # bubblewrap would make them 0700, root's own.
             *("--perms", "0755", "--dir", str(arguments.MACHINE), "--perms", "0755", "--dir", str(arguments.DISKS)),
+            # QEMU tries its image locks on it, and does without locks where there is none.
+            *("--perms", "0755", "--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null"),
             *("--bind", str(memory_file(config)), str(arguments.MEMORY)),
             *("--ro-bind", str(config.boot.kernel), str(arguments.KERNEL)),
             *("--ro-bind", str(config.boot.initramfs), str(arguments.INITRAMFS)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hosts.disk.clone import clone
 from hosts.disk.volumes import VolumeMaker
 from hosts.net.addresses import GUEST_MAC, machine_uid
 from hosts.net.network import Namespace, Network
@@ -42,11 +43,14 @@ class TinyMachine:
     namespace: Namespace
     config: VmConfig
     files: SnapshotFiles
+    booted: SnapshotFiles  # of the whole run: a machine that has just booted
     vms: list[QemuVm] = field(default_factory=list)
 
     @classmethod
-    async def make(cls, *, network: Network, qemu: Qemu, instance: str, slot: int, folder: Path) -> TinyMachine:
-        folder.mkdir(mode=0o700, exist_ok=True)
+    async def make(
+        cls, *, network: Network, qemu: Qemu, instance: str, slot: int, folder: Path, booted: SnapshotFiles
+    ) -> TinyMachine:
+        folder.mkdir(mode=0o700, exist_ok=True)  # noqa: ASYNC240
         files, uid, guest = SnapshotFiles(folder), machine_uid(instance, slot), tiny_guest()
         VolumeMaker(folder / "templates").make(files.disk, DISK_MIB, uid)
         namespace = await network.ensure(slot, Egress.NONE, uid)
@@ -61,7 +65,7 @@ class TinyMachine:
             netns=namespace.name,
             uid=uid,
         )
-        return cls(qemu=qemu, network=network, namespace=namespace, config=config, files=files)
+        return cls(qemu=qemu, network=network, namespace=namespace, config=config, files=files, booted=booted)
 
     @property
     def vm(self) -> QemuVm:
@@ -84,9 +88,25 @@ class TinyMachine:
         return self.vm
 
     async def boot(self) -> QemuVm:
-        """Boot it and wait until it answers."""
+        """Let it answer. A kernel is booted once in a run: every later machine goes on from a copy of that instant."""
+        if self.booted.state.exists():
+            for name in ("memory", "disk", "state"):
+                target = self.files.folder / name
+                target.unlink(missing_ok=True)
+                clone(self.booted.folder / name, target)
+            await self.load()
+            self.files.state.unlink()
+            await self.vm.resume()
+            await self.ask("echo hello")
+            return self.vm
         await self.start()
         await self.ask("echo hello", timeout_s=BOOT_TIMEOUT_S)
+        await self.vm.pause()
+        self.booted.folder.mkdir()
+        clone(self.files.memory, self.booted.memory)
+        clone(self.files.disk, self.booted.disk)
+        await self.vm.save(self.booted.state)
+        await self.vm.resume()
         return self.vm
 
     async def load(self) -> QemuVm:
