@@ -109,15 +109,16 @@ class History:
         """Make everything so far durable. A disk that refuses is an alarm, not a failure: the rest stays owed."""
         async with self._saving:
             events, self._owed = self._owed, []
-            results = await asyncio.gather(
+            saved, appended = await asyncio.gather(
                 self._scribe.run(self._files.save, self.record), self._append(events), return_exceptions=True
             )
-            for result in results:
-                if isinstance(result, (OSError, JournalError)):
-                    self._owed = (events + self._owed)[-MAX_OWED:]
-                    log.error("machine.not_durable", machine=self._machine_id, error=str(result), owed=len(self._owed))
-                elif isinstance(result, BaseException):
-                    raise result
+            if appended is not None:
+                self._owed = (events + self._owed)[-MAX_OWED:]
+            for error in (saved, appended):
+                if isinstance(error, (OSError, JournalError)):
+                    log.error("machine.not_durable", machine=self._machine_id, error=str(error), owed=len(self._owed))
+                elif error is not None:
+                    raise error
 
     async def wait_until(self, true: Callable[[], bool]) -> None:
         """Wait until a change makes `true` true."""

@@ -1,0 +1,67 @@
+"""What a stream meets: a gate, a wake, a refusal, or an end when its guest is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hosts.wire.commands import SleepDepth
+from hosts.wire.states import MachineState
+from tests.hosts.agent.rig import ID, Rig
+from tunnel.wire import Code, Refused
+
+S = MachineState
+
+
+async def test_a_route_that_may_not_wake_is_told_that_the_machine_sleeps(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.PAUSED)
+    with pytest.raises(Refused) as refused:
+        await rig.request(machine, may_wake=False)
+    assert refused.value.code == Code.MACHINE_ASLEEP
+    assert machine.history.state is S.PAUSED
+
+
+async def test_an_open_stream_is_held_at_the_gate_and_goes_on_after_the_wake(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert not target.gate.is_open()
+    await target.gate.wait()
+    assert target.gate.is_open()
+    assert machine.history.state is S.RUNNING
+    target.sock.close()
+
+
+async def test_streams_to_a_guest_that_died_end_at_once(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    rig.world.alive(ID)[0].end()
+    async with asyncio.timeout(5):
+        assert await asyncio.get_running_loop().sock_recv(target.sock, 10) == b""
+    target.sock.close()
+    await rig.settle(machine, S.STOPPED)
+
+
+async def test_streams_to_a_machine_that_falls_asleep_stay(rig: Rig) -> None:
+    machine = await rig.machine()
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    await machine.sleep(SleepDepth.SUSPENDED)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asyncio.get_running_loop().sock_recv(target.sock, 10)
+    target.sock.close()
+
+
+async def test_an_unknown_machine_is_unknown(rig: Rig) -> None:
+    with pytest.raises(Refused) as refused:
+        await rig.streams.open_machine("f" * 32, may_wake=True, request="r")
+    assert refused.value.code == Code.MACHINE_UNKNOWN
+
+
+async def test_an_app_that_moved_to_another_port_is_found_again(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.world.apps[ID].port = 3000
+    await rig.request(machine)
+    assert machine.history.record.port == 3000
