@@ -21,7 +21,9 @@ Sent = list[tuple[str, tuple[str, ...]]]
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """Tests that commit are cleaned up by TRUNCATE, which the ledger refuses: that one guard is off, but for its own test."""
+    """Tests that commit are cleaned up by TRUNCATE, which the ledger refuses: that one guard is off, but for its own
+    test.
+    """
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE billing_entry DISABLE TRIGGER billing_entry_no_truncate")
 

@@ -1,7 +1,8 @@
-"""A host agent and an edge's control socket for control's tests: the wire is real (`hosts/wire`, `tunnel/wire`), the machines are not.
+"""A host agent and an edge's control socket for control's tests: the wire is real (`hosts/wire`, `tunnel/wire`), the
+machines are not.
 
-The edge answers on a Unix socket as SPEC.md says, so control's own client speaks to it. What builds and machines do is set by the test,
-per app. Every command is counted, so that a test can say how often something was asked.
+The edge answers on a Unix socket as SPEC.md says, so control's own client speaks to it. What builds and machines do
+is set by the test, per app. Every command is counted, so that a test can say how often something was asked.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from tunnel.wire import (
 
 Answer = tuple[int, object]
 LONG_POLL_STEP_S = 0.02
+IMAGE = BuiltImage(ImageDigest("a" * 64), 12_000_000, "python", "python app.py")
 
 
 def now_ms() -> int:
@@ -279,7 +281,7 @@ class Exchange(BaseHTTPRequestHandler):
     def __init__(self, sock: socket.socket, reader: BinaryIO, host: FakeHost) -> None:
         self.host = host
         self.rfile = reader  # type: ignore[assignment]  # a buffered reader, as the base class makes itself
-        self.wfile = sock.makefile("wb")  # type: ignore[assignment]
+        self.wfile = sock.makefile("wb")
         self.client_address = ("control", 0)
         self.close_connection = True
         try:

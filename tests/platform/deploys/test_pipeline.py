@@ -70,7 +70,8 @@ def test_a_push_goes_live(app: App, edge: FakeEdge, host: FakeHost) -> None:
     assert (deploy.outcome, deploy.phase) == (Outcome.SUCCEEDED, Phase.LIVE)
     view = routes.app_view(app)
     assert (view.state, view.release and view.release.number) == ("running", 1)
-    assert edge.machine_of(f"{app.slug}.localhost") == view.machine.id.hex if view.machine else False
+    assert view.machine is not None
+    assert edge.machine_of(f"{app.slug}.localhost") == view.machine.id.hex
     assert host.machines[view.machine.id.hex].checkpoint
     assert [s.phase for s in queries.deploys_of(app)[0].steps][:2] == ["queued", "build"]
     log = log_of(deploy)
@@ -87,7 +88,8 @@ def test_the_next_push_replaces_the_machine(app: App, edge: FakeEdge, host: Fake
     tasks.tidy(second.id.hex)
     assert old not in host.machines
     assert Machine.objects.get(id=old).lifecycle == Lifecycle.GONE
-    assert second.build_id and second.build_id.hex not in host.builds
+    assert second.build_id is not None
+    assert second.build_id.hex not in host.builds
 
 
 def test_a_machine_with_requests_in_flight_is_drained_first(app: App, host: FakeHost) -> None:
@@ -196,7 +198,7 @@ def test_a_newer_push_takes_the_place_of_one_that_builds(app: App, host: FakeHos
     first.refresh_from_db()
     assert (first.outcome, first.code) == (Outcome.SUPERSEDED, "deploy:superseded")
     assert first.build is not None
-    assert Build.objects.get(id=first.build_id).state == BuildState.CANCELLED
+    assert Build.objects.get(id=first.build.id).state == BuildState.CANCELLED
     host.plan(app.slug).hold_build = False
     assert not pipeline.work(first.id)
     assert finish(second).outcome == Outcome.SUCCEEDED

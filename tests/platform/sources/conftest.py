@@ -1,20 +1,20 @@
-"""A control plane as it is run: gunicorn and a Celery worker with beat as processes of their own, and a real git client."""
+"""A control plane as it is run: gunicorn and a Celery worker with beat as processes of their own, and a real git
+client.
+"""
 
 from __future__ import annotations
 
-import base64
 import os
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
@@ -25,6 +25,7 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 POLL_S = 0.1
 GIT_TIMEOUT_S = 90
+HTTP_TIMEOUT_S = 30
 LOG_SHOWN_CHARS = 6000
 
 
@@ -109,9 +110,9 @@ def wait_until_healthy(url: str, web: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < end and web.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/healthz", timeout=5):
+            if httpx.get(f"{url}/healthz", timeout=HTTP_TIMEOUT_S).is_success:
                 return
-        except OSError:
+        except httpx.TransportError:
             time.sleep(POLL_S)
     raise AssertionError(f"web did not start:\n{(VAR / 'web.log').read_text()[-3000:]}")
 
@@ -177,12 +178,4 @@ def make_repository(folder: Path, remote: str) -> Repository:
 
 def status_of(url: str, *, user: str | None = None, password: str = "") -> int:
     """The status of a GET, with Basic authentication where a user is given."""
-    request = urllib.request.Request(url)
-    if user is not None:
-        request.add_header("Authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as e:
-        with e:
-            return e.code
+    return httpx.get(url, auth=None if user is None else (user, password), timeout=HTTP_TIMEOUT_S).status_code

@@ -1,0 +1,186 @@
+"""The public API: its fields, its refusals, and what it does to an app."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from control.accounts.models import User
+from control.applications import queries as applications
+from control.deploys import pipeline
+from control.deploys.models import Deploy
+from hosts.wire.commands import ErrorBody, Failure
+from tests.platform import rows
+from tests.platform.fakehost import FakeEdge, FakeHost
+
+pytestmark = pytest.mark.django_db
+
+APP_FIELDS = {"name", "state", "url", "git_url", "idle_period_s", "suspend_after_s", "release", "egress"}
+
+
+class Api:
+    """A client with a token."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self.headers = {"Authorization": f"Bearer {rows.token(user)}"}
+
+    def __call__(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        answer = Client().generic(
+            method,
+            f"/api/v1{path}",
+            data="" if body is None else json.dumps(body),
+            content_type="application/json",
+            headers=self.headers,
+        )
+        return answer.status_code, json.loads(answer.content) if answer.content else None
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(rows.user())
+
+
+@pytest.fixture
+def live(api: Api, edge: FakeEdge, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an app with a live release."""
+    monkeypatch.setattr(pipeline, "BUILD_PAUSE_S", 0)
+    app = rows.app(api.user)
+    deploy = rows.deploy(app)
+    while not Deploy.objects.get(id=deploy.id).outcome:
+        pipeline.work(deploy.id)
+    return app.slug
+
+
+def test_an_app_is_created_read_changed_listed_and_deleted(api: Api, edge: FakeEdge) -> None:
+    status, app = api("POST", "/apps", {"name": "blog"})
+    assert status == 201
+    assert set(app) == APP_FIELDS
+    assert app == {
+        "name": "blog",
+        "state": "empty",
+        "url": "http://blog.localhost:8080/",
+        "git_url": "http://127.0.0.1:8000/blog.git",
+        "idle_period_s": 60,
+        "suspend_after_s": 300,
+        "egress": "none",
+        "release": None,
+    }
+    assert api("GET", "/apps/blog") == (200, app)
+    status, changed = api("PATCH", "/apps/blog", {"idle_period_s": 5})
+    assert (status, changed["idle_period_s"], changed["suspend_after_s"]) == (200, 5, 300)
+    assert api("GET", "/apps") == (200, [changed])
+    assert api("DELETE", "/apps/blog") == (204, None)
+    assert api("GET", "/apps/blog")[0] == 404
+    assert api("GET", "/apps") == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"name": "-x"}, 422, "app:name_invalid"),
+        ({"name": "www"}, 422, "app:name_reserved"),
+        ({"name": "taken"}, 409, "app:name_taken"),
+        ({"name": 5}, 422, "api:invalid"),
+        ({}, 422, "api:invalid"),
+        ({"name": "x", "owner": 1}, 422, "api:invalid"),
+        ([], 422, "api:invalid"),
+    ],
+)
+def test_a_bad_app_is_refused_with_a_code(api: Api, body: object, status: int, code: str) -> None:
+    rows.app(name="taken")
+    found, answer = api("POST", "/apps", body)
+    assert (found, answer["code"]) == (status, code)
+    assert answer["message"]
+
+
+def test_what_is_no_json_is_refused_with_a_code(api: Api) -> None:
+    answer = Client().post("/api/v1/apps", data="{", content_type="application/json", headers=api.headers)
+    assert answer.status_code in (400, 422)
+    assert set(answer.json()) == {"code", "message"}
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer x", "Basic eDp4", "Bearer burrow_" + "x" * 43])
+def test_without_a_valid_token_everything_is_401(header: str) -> None:
+    answer = Client().get("/api/v1/apps", headers={"Authorization": header} if header else {})
+    assert answer.status_code == 401
+    assert answer.json()["code"] == "token:invalid"
+
+
+def test_an_app_sleeps_and_wakes(api: Api, live: str, host: FakeHost) -> None:
+    assert api("POST", f"/apps/{live}/sleep")[1]["state"] == "paused"
+    assert api("POST", f"/apps/{live}/sleep", {"to": "suspended"})[1]["state"] == "suspended"
+    assert api("GET", f"/apps/{live}")[1]["state"] == "suspended"
+    assert api("POST", f"/apps/{live}/wake")[1]["state"] == "running"
+    assert api("POST", f"/apps/{live}/sleep", {"to": "coma"})[0] == 422
+    host.refuse["POST machines/sleep"] = (409, ErrorBody("machine:not_running", "It is stopped."))
+    status, answer = api("POST", f"/apps/{live}/sleep")
+    assert (status, answer) == (409, {"code": "machine:not_running", "message": "It is stopped."})
+
+
+def test_an_app_without_release_neither_sleeps_nor_wakes(api: Api) -> None:
+    app = rows.app(api.user)
+    for verb in ("sleep", "wake"):
+        status, answer = api("POST", f"/apps/{app.slug}/{verb}")
+        assert (status, answer["code"]) == (409, "app:empty")
+
+
+def test_an_unreachable_host_is_503(api: Api, live: str, edge: FakeEdge) -> None:
+    edge.stop()
+    status, answer = api("POST", f"/apps/{live}/wake")
+    assert (status, answer["code"]) == (503, "host:unreachable")
+
+
+def test_deploys_carry_phase_outcome_and_times(api: Api, live: str, host: FakeHost) -> None:
+    host.plan(live).build_failure = Failure("build:timeout", "installing", "It took too long.")
+    app = applications.app_of(api.user, live)
+    failed = rows.deploy(app)
+    while not Deploy.objects.get(id=failed.id).outcome:
+        pipeline.work(failed.id)
+    status, (second, first) = api("GET", f"/apps/{live}/deploys")
+    assert status == 200
+    assert (first["phase"], first["outcome"], first["release"], first["code"]) == ("live", "succeeded", 1, None)
+    assert (second["phase"], second["outcome"], second["code"]) == ("build", "failed", "build:timeout")
+    assert {"queued", "build", "build.done", "boot", "checkpoint", "switch"} <= {p["phase"] for p in first["phases"]}
+    assert all(p["seconds"] >= 0 for p in first["phases"])
+    assert api("GET", f"/apps/{live}/deploys/1")[1] == first
+    log = api("GET", f"/apps/{live}/deploys/1/log?after=1")[1]
+    assert log["done"]
+    assert any("Installing flask" in line for line in log["lines"])
+    assert api("GET", f"/apps/{live}/deploys/9")[1]["code"] == "deploy:unknown"
+
+
+def test_variables_are_set_and_never_shown(api: Api, live: str) -> None:
+    status, app = api("PATCH", f"/apps/{live}", {"env": {"API_KEY": "canary-77"}})
+    assert status == 200
+    assert "canary" not in json.dumps(app)
+    assert api("GET", f"/apps/{live}/deploys")[1][0]["subject"] == "New configuration"
+    assert api("PATCH", f"/apps/{live}", {"env": {"bad name": "x"}})[1]["code"] == "variable:name_invalid"
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=100000", "before=yesterday"])
+def test_bad_queries_are_refused(api: Api, query: str) -> None:
+    app = rows.app(api.user)
+    assert api("GET", f"/apps/{app.slug}/sessions?{query}")[0] == 422
+
+
+def test_the_description_names_every_path() -> None:
+    description = Client().get("/api/v1/openapi.json").json()
+    assert set(description["paths"]) >= {
+        "/api/v1/apps",
+        "/api/v1/apps/{name}",
+        "/api/v1/apps/{name}/sleep",
+        "/api/v1/apps/{name}/wake",
+        "/api/v1/apps/{name}/sessions",
+        "/api/v1/apps/{name}/deploys",
+    }
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nothing", "/api/", "/api/v2/apps", "/internal/v1/nothing"])
+def test_an_unknown_path_is_answered_in_json(path: str) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "api:not_found"
