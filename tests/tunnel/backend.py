@@ -24,6 +24,7 @@ class Seen:
     body: bytearray = field(default_factory=bytearray)
     trailers: list[tuple[bytes, bytes]] = field(default_factory=list)
     connection: int = 0
+    complete: bool = False  # it was read to its end
 
     def values(self, name: bytes) -> list[bytes]:
         return [v for n, v in self.headers if n.lower() == name]
@@ -61,6 +62,7 @@ class Visit:
             elif isinstance(event, h11.Data):
                 self.seen.body += event.data
             elif isinstance(event, h11.EndOfMessage):
+                self.seen.complete = True
                 self.seen.trailers = [(bytes(n), bytes(v)) for n, v in event.headers]
                 return self.seen.body
             else:

@@ -221,7 +221,7 @@ async def until(condition: object, timeout_s: float = 5.0) -> None:
     """Wait for a condition that has no event."""
     assert callable(condition)
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - the conditions are about parts that have no event
+        while not condition():
             await asyncio.sleep(0.005)
 
 

@@ -373,7 +373,8 @@ class Exchange:
         pipe, self._pipe = self._pipe, None
         response = self._response
         if pipe is not None and response is not None:
-            if pipe_reusable and response.reusable and not self.wants_data and not pipe.closed:
+            unsent = self._body is not _NO_BODY and pipe.transport.get_write_buffer_size()
+            if pipe_reusable and response.reusable and not self.wants_data and not unsent and not pipe.closed:
                 if self._pipe_held:
                     pipe.resume_reading()
                 self._core.kept.keep(self._key(), pipe, self._core.time())

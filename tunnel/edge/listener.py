@@ -88,9 +88,9 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._core.now
         exchange = self._exchange
-        if exchange is None:
+        if exchange is None and not self._ahead:
             self._read_heads(data)
-        elif exchange.wants_data:
+        elif exchange is not None and exchange.wants_data:
             exchange.client_data(data)
         else:
             self.read_ahead(data)
@@ -117,6 +117,8 @@ class ClientConnection(asyncio.Protocol):
         self._full_since = 0.0
         if self._exchange is not None:
             self._exchange.client_full(full=False)
+        else:
+            self._go_on()
 
     # For the exchange
 
@@ -154,6 +156,9 @@ class ClientConnection(asyncio.Protocol):
         if not keep or self._core.draining or (self._eof_at and not self._ahead):
             self._end(linger=body_unread)
             return
+        self._go_on()
+
+    def _go_on(self) -> None:
         self.release(Hold.ANY)
         if self._ahead:
             self._read_heads(self.take_ahead())
@@ -169,6 +174,10 @@ class ClientConnection(asyncio.Protocol):
         while data and self._exchange is None:
             if self._lingering_since or self.transport.is_closing():
                 self._discard(data)
+                return
+            if self._full_since:  # no further answers for a client that does not take the ones it has
+                self._ahead = data
+                self.hold(Hold.AHEAD)
                 return
             try:
                 found = self._head.feed(data)
