@@ -157,11 +157,11 @@ class Machine:
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await self.history.wait_until(lambda: self.history.state not in IN_BETWEEN)
+                    await self.history.wait_until(lambda: self._shown_state() not in IN_BETWEEN)
         record = self.history.record
         return MachineReport(
             machine_id=self.spec.machine_id,
-            state=record.state,
+            state=self._shown_state(),
             since_ms=record.since_ms,
             release=self.spec.release,
             failure=record.failure,
@@ -173,6 +173,11 @@ class Machine:
             last_start=record.last_start,
             disk_bytes=await self.parts.scribe.run(usage_bytes, self.files.folder),
         )
+
+    def _shown_state(self) -> MachineState:
+        """A start that was asked for and has not begun yet is booting already, or who asked would think that it ended."""
+        state = self.history.state
+        return MachineState.BOOTING if self.waking and state is MachineState.STOPPED else state
 
     async def connect(self, timeout_s: float) -> socket.socket:
         """A connection to the app. It may have moved since it was found, so a refusal asks the guest where it is."""
