@@ -39,6 +39,7 @@ SLICE_S = 45.0  # a task takes so long at most, then hands on: fair between depl
 BUILD_WAIT_S = 5
 BUILD_PAUSE_S = 0.2  # lines come in bursts: one request for several
 BOOT_WAIT_S = 5
+BOOT_PAUSE_S = 0.2
 SWITCH_PAUSE_S = 0.5
 BUILD_DEADLINE = timedelta(
     seconds=builds.BUILD_TIMEOUT_S + 300
@@ -175,6 +176,10 @@ def _boot(deploy: Deploy, lease: Lease) -> None:
         where = f" on port {report.port}" if report.port else ""
         journal.append(deploy.id, [f"The app answers{where} after {seconds:.1f} s"], prefix=journal.HEAD)
         _enter(deploy, lease, DeployEvent.RUNNING)
+    elif report.state is MachineState.STOPPED and report.last_start is None and report.failure is None:
+        time.sleep(BOOT_PAUSE_S)  # it has not begun to boot yet: nothing to hold against it
+        if _late(deploy, BOOT_DEADLINE):
+            _fail_boot(deploy, report, code="boot:timeout", message="The machine did not begin to boot.")
     elif report.state in GAVE_UP:
         _fail_boot(deploy, report)
     elif _late(deploy, BOOT_DEADLINE):

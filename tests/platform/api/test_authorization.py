@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 ELSEWHERE = ("control.web.", "django.contrib.admin.")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-PUBLIC = {"healthz", "api/v1/openapi.json", "^(?:api|internal)/"}
+PUBLIC = {"healthz", "api/v1/", "api/v1/openapi.json", "^(?:api|internal)/"}
 WITH_TOKEN = {
     "api/v1/apps": "/api/v1/apps",
     "api/v1/apps/<name>": "/api/v1/apps/{app}",
