@@ -40,6 +40,11 @@ class FakeClock(Clock):
     def entropy(self, size: int) -> bytes:
         return next(self._ids).to_bytes(size, "big")
 
+    @property
+    def sleeping(self) -> int:
+        """How many sleep on it."""
+        return len(self._sleepers)
+
     def step_wall(self, ms: int) -> None:
         """The wall clock jumps, as NTP makes it."""
         self._skew_ms += ms

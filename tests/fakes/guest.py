@@ -30,14 +30,14 @@ class FakeGuest:
         process: AppProcess,
         *,
         hostname: str,
-        clock_ms: int,
+        clock_ms: Callable[[], int],
         entropy: bytes,
         nameservers: Sequence[str] = (),
         timeout_s: float = 5.0,
     ) -> None:
         memory = (await self._process()).memory
         memory.started = True
-        memory.clock_ms = clock_ms
+        memory.clock_ms = clock_ms()
         memory.entropy.append(entropy)
         memory.lines.append(f"started {process.command}")
 
@@ -54,14 +54,14 @@ class FakeGuest:
             )
         return Listening(app.port, (Socket("0.0.0.0", app.port),))  # noqa: S104 - an address seen, not bound
 
-    async def resume(self, *, clock_ms: int, entropy: bytes, timeout_s: float = 5.0) -> tuple[Step, ...]:
+    async def resume(self, *, clock_ms: Callable[[], int], entropy: bytes, timeout_s: float = 5.0) -> tuple[Step, ...]:
         process = await self._process(timeout_s)
         app = self._app(process)
         if app.resume_hangs:
             await self._hang(timeout_s)
         if app.resume_error:
             raise GuestError("guest:refused", app.resume_error)
-        process.memory.clock_ms = clock_ms
+        process.memory.clock_ms = clock_ms()
         process.memory.entropy.append(entropy)
         process.memory.resumes += 1
         return (Step("clock", 0.1), Step("entropy", 0.1))
