@@ -135,6 +135,9 @@ class _HashJob:
         with self._noting:
             self._stopped = True
 
+    def stopped(self) -> bool:
+        return self._stopped
+
     def run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), HASHER_NICENESS)
         with suppress(Stopped, FileNotFoundError, SnapshotRefused):
@@ -143,13 +146,13 @@ class _HashJob:
     def _hash(self) -> None:
         files = self._files
         manifest = read_manifest(files)
-        if manifest is None or manifest.memory_sha256 or not has_pair(files) or self._stopped:
+        if manifest is None or manifest.memory_sha256 or not has_pair(files) or self.stopped():
             return
         sync(files.disk)
         sync(files.memory)
-        memory = memory_sha256(files.memory, lambda: self._stopped)
+        memory = memory_sha256(files.memory, self.stopped)
         with self._noting:
-            if self._stopped or not has_pair(files) or stamp(files.memory) != manifest.memory:
+            if self.stopped() or not has_pair(files) or stamp(files.memory) != manifest.memory:
                 return
             write_manifest(files, replace(manifest, memory_sha256=memory.sha256))
             sync(files.folder)
@@ -163,7 +166,7 @@ class _HashJob:
                 for at in range(start, end, PUNCH_BYTES):
                     # Piece by piece, so that `stop` never waits long and nothing is freed after it.
                     with self._noting:
-                        if self._stopped:
+                        if self.stopped():
                             return
                         punch(fd, at, min(at + PUNCH_BYTES, end))
         finally:

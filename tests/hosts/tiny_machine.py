@@ -50,7 +50,7 @@ class TinyMachine:
     async def make(
         cls, *, network: Network, qemu: Qemu, instance: str, slot: int, folder: Path, booted: SnapshotFiles
     ) -> TinyMachine:
-        folder.mkdir(mode=0o700, exist_ok=True)  # noqa: ASYNC240
+        folder.mkdir(mode=0o700, exist_ok=True)
         files, uid, guest = SnapshotFiles(folder), machine_uid(instance, slot), tiny_guest()
         VolumeMaker(folder / "templates").make(files.disk, DISK_MIB, uid)
         namespace = await network.ensure(slot, Egress.NONE, uid)

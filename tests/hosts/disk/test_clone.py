@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_it_is_as_good_where_the_kernel_cannot_copy_for_us(tmp_path: Path, monke
     def not_here(*_: int) -> int:
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr(module.os, "copy_file_range", not_here)
+    monkeypatch.setattr(os, "copy_file_range", not_here)
     content = sparse_file(tmp_path / "source")
     clone(tmp_path / "source", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == content
@@ -64,7 +65,7 @@ def test_a_clone_that_fails_half_way_is_not_there(tmp_path: Path, monkeypatch: p
 
     sparse_file(tmp_path / "source")
     monkeypatch.setattr(module, "_reflink", lambda *_: False)
-    monkeypatch.setattr(module.os, "copy_file_range", full)
+    monkeypatch.setattr(os, "copy_file_range", full)
     with pytest.raises(OSError, match="No space left"):
         clone(tmp_path / "source", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

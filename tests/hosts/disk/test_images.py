@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hosts.disk import images as module
 from hosts.disk.images import ImageStore
 from hosts.wire.spec import ImageDigest
 
@@ -42,7 +41,7 @@ async def test_an_image_that_cannot_be_written_leaves_nothing(tmp_path: Path, mo
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         await store.add(tmp_path / "source")
     assert list((tmp_path / "images").iterdir()) == []

@@ -52,7 +52,7 @@ class StillVm:
         self.calls.append("save")
         if self.fails == "save":
             raise VmmError("no space left")
-        state.write_bytes(self.state)  # noqa: ASYNC240 - a few bytes
+        state.write_bytes(self.state)
 
     async def kill(self) -> None:
         self.calls.append("kill")

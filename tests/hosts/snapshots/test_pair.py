@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from hosts.snapshots import files as snapshot_files
 from hosts.snapshots import pair
 from hosts.snapshots.files import SnapshotFailed, SnapshotFiles, SnapshotRefused, read_manifest, write_manifest
 from hosts.wire.manifest import Manifest
@@ -78,7 +77,7 @@ async def test_a_manifest_that_cannot_be_written_leaves_the_vm_alive(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshot_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SnapshotFailed, match="No space left"):
         await pair.suspend(vm, files, IDENTITY, now_ms=NOW_MS)
     monkeypatch.undo()

@@ -1,0 +1,106 @@
+"""Limits as the kernel of this host takes them, and the text of the other version's."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hosts.vmm import cgroups as module
+from hosts.vmm.cgroups import Cgroups, Limits
+from hosts.vmm.protocol import VmmError
+
+LIMITS = Limits(memory_bytes=64 << 20, cpus=1.5, tasks=7)
+
+
+@pytest.mark.root
+def test_a_process_is_limited_found_and_let_go(instance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
+    cgroups = Cgroups.detect(instance)
+    cgroups.make("tiny", LIMITS)
+    cgroups.make("tiny", LIMITS)
+    try:
+        with subprocess.Popen(["sleep", "60"]) as process:
+            cgroups.admit("tiny", process.pid)
+            assert cgroups.pids("tiny") == {process.pid}
+            assert cgroups.names() == {"tiny"}
+            with pytest.raises(VmmError, match="stays"):
+                cgroups.remove("tiny")
+            process.kill()
+    finally:
+        monkeypatch.undo()
+        cgroups.remove("tiny")
+        cgroups.remove("tiny")
+        cgroups.remove_parent()
+    assert cgroups.names() == frozenset()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/burrow-{instance}"))
+
+
+@pytest.mark.root
+def test_too_many_tasks_are_refused_by_the_kernel(instance: str) -> None:
+    cgroups = Cgroups.detect(instance)
+    cgroups.make("tiny", LIMITS)
+    script = "read _; for n in 1 2 3 4 5 6 7 8 9; do sleep 1 & done"
+    try:
+        with subprocess.Popen(
+            ["sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            cgroups.admit("tiny", process.pid)
+            _, said = process.communicate("\n", timeout=20)
+            assert "fork" in said
+    finally:
+        for path in cgroups.pids("tiny"):
+            subprocess.run(["kill", "-9", str(path)], check=False)
+        cgroups.remove("tiny")
+        cgroups.remove_parent()
+
+
+def fake_host(root: Path, version: int) -> Path:
+    """A mounts file and the trees it speaks of."""
+    if version == 2:
+        (root / "v2").mkdir(parents=True)
+        (root / "v2/cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+        (root / "v2/cgroup.subtree_control").write_text("cpu\n")
+        lines = [f"cgroup2 {root}/v2 cgroup2 rw 0 0"]
+    else:
+        lines = []
+        for name in ("memory", "cpu,cpuacct", "pids"):
+            (root / name).mkdir(parents=True)
+            lines.append(f"cgroup {root}/{name} cgroup rw,relatime,{name} 0 0")
+    mounts = root / "mounts"
+    mounts.write_text("\n".join(["proc /proc proc rw 0 0", *lines]) + "\n")
+    return mounts
+
+
+def test_version_2_is_used_whole_where_there_is_one(tmp_path: Path) -> None:
+    cgroups = Cgroups.detect("abcdef", fake_host(tmp_path, 2))
+    parent = tmp_path / "v2/burrow-abcdef"
+    parent.mkdir()
+    (parent / "cgroup.subtree_control").write_text("")
+    cgroups.make("tiny", LIMITS)
+    made = {path.name: path.read_text() for path in (parent / "tiny").iterdir()}
+    assert made == {
+        "memory.max": str(64 << 20),
+        "memory.oom.group": "1",
+        "cpu.max": "150000 100000",
+        "pids.max": "7",
+    }
+    assert (tmp_path / "v2/cgroup.subtree_control").read_text() == "+memory +pids"
+    assert (parent / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+
+
+def test_version_1_is_used_where_it_is_what_there_is(tmp_path: Path) -> None:
+    cgroups = Cgroups.detect("abcdef", fake_host(tmp_path, 1))
+    cgroups.make("tiny", LIMITS)
+    assert (tmp_path / "memory/burrow-abcdef/tiny/memory.limit_in_bytes").read_text() == str(64 << 20)
+    assert (tmp_path / "cpu,cpuacct/burrow-abcdef/tiny/cpu.cfs_quota_us").read_text() == "150000"
+    assert (tmp_path / "pids/burrow-abcdef/tiny/pids.max").read_text() == "7"
+
+
+def test_a_controller_that_is_missing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mounts").write_text("")
+    cgroups = Cgroups.detect("abcdef", tmp_path / "mounts")
+    assert "no memory cgroup controller" in caplog.text
+    cgroups.make("tiny", LIMITS)
+    assert cgroups.names() == frozenset()
