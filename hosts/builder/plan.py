@@ -63,8 +63,16 @@ def _node(package: NodePackage, lock_head: str) -> tuple[list[BuildStep], list[s
     if package.has_dependencies:
         steps.append(BuildStep("installing", f"{runner} {_install(manager, tool, locked=locked)}"))
     if "build" in package.scripts:
-        steps.append(BuildStep("building", f"{runner} run build"))
+        steps.append(BuildStep("building", _script(package, "build", runner, tool)))
     return steps, notes
+
+
+def _script(package: NodePackage, name: str, runner: str, tool: str) -> str:
+    """The script itself where nothing is lost by it: a package manager takes seconds to start one. Hooks, and Yarn's own way of
+    finding packages, need theirs."""
+    if {f"pre{name}", f"post{name}"} & package.scripts.keys() or tool.startswith("@yarnpkg"):
+        return f"{runner} run {name}"
+    return package.scripts[name]
 
 
 def _manager(package: NodePackage, lock_head: str, notes: list[str]) -> tuple[str, str]:

@@ -86,7 +86,9 @@ class Runner:
             extra_groups=None if as_root else [],
             start_new_session=True,
         )
-        in_time = self._follow(process, quiet=quiet)
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        with process.stdout as output:
+            in_time = self._follow(process, output.fileno(), quiet=quiet)
         if not in_time:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -112,10 +114,8 @@ class Runner:
                     if entry.stat().st_uid == APP_ID:
                         os.kill(int(entry.name), signal.SIGKILL)
 
-    def _follow(self, process: subprocess.Popen[bytes], *, quiet: bool) -> bool:
+    def _follow(self, process: subprocess.Popen[bytes], pipe: int, *, quiet: bool) -> bool:
         """Tell output until the process has ended; False when the time is up first."""
-        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-        pipe = process.stdout.fileno()
         os.set_blocking(pipe, False)
         partial = b""
         while True:
@@ -137,7 +137,6 @@ class Runner:
             elif ended:
                 if partial:
                     self._tell(partial, quiet=quiet)
-                process.stdout.close()
                 return True
             elif ready:  # closed its output and goes on
                 time.sleep(POLL_S)
