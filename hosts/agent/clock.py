@@ -39,4 +39,4 @@ class Clock:
 
 def backoff_s(failures: int, *, first_s: float, cap_s: float) -> float:
     """How long to wait after the n-th failure in a row (n >= 1), before jitter."""
-    return min(cap_s, first_s * 2 ** min(failures - 1, 30))
+    return min(cap_s, first_s * 2.0 ** min(failures - 1, 30))

@@ -7,7 +7,6 @@ byte that arrives meanwhile wins.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -108,6 +107,11 @@ class Idler:
         self._clock = clock
         self._busy: set[int] = set()
 
+    @property
+    def busy(self) -> int:
+        """How many are being put to sleep."""
+        return len(self._busy)
+
     async def run(self) -> None:
         """Look at every machine, for ever."""
         while True:
@@ -146,4 +150,3 @@ class Idler:
                 await machine.suspend_if_asleep()
         finally:
             self._busy.discard(id(machine))
-            await asyncio.sleep(0)

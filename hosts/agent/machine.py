@@ -21,13 +21,13 @@ from hosts.agent.idle import Activity
 from hosts.agent.logs import LogRing
 from hosts.agent.parts import BaseImage, Guest, Namespace, Parts
 from hosts.agent.record import MachineFiles, MachineRecord
+from hosts.agent.shape import Shape
 from hosts.agent.starts import Gone, StartFailed
 from hosts.disk.space import usage_bytes
 from hosts.guest.client import AGENT_PORT
-from hosts.net.addresses import GUEST_MAC
 from hosts.net.network import NetworkError
 from hosts.snapshots.files import Identity, SnapshotFiles
-from hosts.vmm.protocol import Disk, Vm, VmConfig
+from hosts.vmm.protocol import Vm, VmConfig
 from hosts.wire.commands import Failure, MachineReport, SleepDepth, StartReport
 from hosts.wire.events import Cause, EndCause
 from hosts.wire.spec import MachineSpec, Policy
@@ -55,7 +55,8 @@ class Machine:
         self.spec = spec
         self.parts = parts
         self.files = MachineFiles(parts.machines, spec.machine_id)
-        self.snapshot = SnapshotFiles(self.files.folder)
+        self.shape = Shape(spec, self.files, parts)
+        self.snapshot = self.shape.snapshot
         self.history = History(
             spec.machine_id, record, files=self.files, journal=parts.journal, scribe=parts.scribe, clock=parts.clock
         )
@@ -175,7 +176,7 @@ class Machine:
         )
 
     def _shown_state(self) -> MachineState:
-        """A start that was asked for and has not begun yet is booting already, or who asked would think that it ended."""
+        """A start that was asked for and has not begun yet is booting already, or who asked would think it over."""
         state = self.history.state
         return MachineState.BOOTING if self.waking and state is MachineState.STOPPED else state
 
@@ -258,56 +259,17 @@ class Machine:
             self._namespace = await self.parts.network.ensure(slot, self.spec.policy.egress, self.parts.uid_of(slot))
         return self._namespace
 
-    async def make_disk(self) -> None:
-        """The writable disk, made once and kept for the machine's life."""
-        uid = self.parts.uid_of(self.history.record.slot)
-        if not self.snapshot.disk.exists():
-            await asyncio.to_thread(self.parts.volumes.make, self.snapshot.disk, self.spec.size.disk_mib, uid)
-
     def base_image(self) -> BaseImage:
-        """The base image it was first booted with, or the newest where that one is gone."""
-        base = self.parts.base_images.find(self.history.record.base or "current") or self.parts.base_images.find(
-            "current"
-        )
-        if base is None:
-            raise StartFailed(
-                Failure("boot:no_base_image", "prepare", "this host has no guest image; deploy/images/build makes one")
-            )
-        if not self.parts.images.has(self.spec.image):
-            raise StartFailed(
-                Failure("image:unknown", "prepare", f"release image {self.spec.image} is not on this host")
-            )
-        return base
+        """The base image of its memory, or of its next boot; ImageMissing."""
+        return self.shape.base_image(self.history.record.base)
 
     def vm_config(self, namespace: Namespace) -> VmConfig:
-        """The VMM's configuration: equal every time, which is what makes a snapshot loadable."""
-        base, slot = self.base_image(), self.history.record.slot
-        return VmConfig(
-            name=self.spec.machine_id,
-            folder=self.files.folder,
-            memory_mib=self.spec.size.memory_mib,
-            vcpus=self.spec.size.vcpus,
-            boot=base.boot,
-            disks=(
-                base.disk,
-                Disk("release", self.parts.images.path(self.spec.image), read_only=True),
-                Disk("data", self.snapshot.disk, read_only=False),
-            ),
-            mac=GUEST_MAC,
-            netns=namespace.name,
-            uid=self.parts.uid_of(slot),
-        )
+        """The VMM's configuration; ImageMissing."""
+        return self.shape.vm_config(namespace, base=self.base_image(), slot=self.history.record.slot)
 
     def identity(self, config: VmConfig) -> Identity:
-        """What a snapshot of this machine must have been taken with."""
-        vmm = self.parts.vmm
-        return Identity(
-            machine_id=self.spec.machine_id,
-            vmm_version=vmm.version,
-            arguments_sha256=vmm.arguments_sha256(config),
-            base=self.history.record.base,
-            image=self.spec.image,
-        )
+        """What a snapshot of it must have been taken with; ImageMissing."""
+        return self.shape.identity(config, base=self.base_image().digest)
 
     def start_hashing(self, files: SnapshotFiles) -> None:
         """Hash a memory file in the background: a snapshot without it does not outlive a reboot of the host."""
@@ -354,6 +316,7 @@ class Machine:
             raise
         finally:
             self._flight = None
+            self.history.change()  # whoever waits for the end of a start looks again
 
     async def _recover_from_bug(self, error: Exception) -> None:
         async with self.turn:

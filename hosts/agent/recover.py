@@ -20,6 +20,7 @@ from hosts.agent.fleet import Slots
 from hosts.agent.machine import Machine
 from hosts.agent.parts import Parts
 from hosts.agent.record import MachineFiles, RecordError, is_machine_id
+from hosts.agent.shape import ImageMissing
 from hosts.net.network import NetworkError
 from hosts.vmm.protocol import Vm, VmmError
 from hosts.wire.events import Cause, EndCause
@@ -175,7 +176,7 @@ async def _adopt(machine: Machine) -> Vm | None:
         vm = await machine.parts.vmm.adopt(config, record)
         if vm is not None:
             await vm.is_running()  # one that does not answer is of no use
-    except (VmmError, NetworkError, starts.StartFailed) as e:
+    except (VmmError, NetworkError, ImageMissing) as e:
         log.warning("recover.not_adopted", machine=machine.spec.machine_id, error=str(e))
         return None
     return vm

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from hosts.agent import starts
+from hosts.agent.shape import ImageMissing
 from hosts.guest.client import GuestError
+from hosts.net.network import NetworkError
 from hosts.snapshots.files import SnapshotFailed
 from hosts.vmm.protocol import VmmError
 from hosts.wire.events import Cause, EndCause
@@ -55,12 +57,14 @@ async def suspend(machine: Machine) -> None:
         if machine.history.state is not MachineState.PAUSED or vm is None or machine.waking:
             return
         parts = machine.parts
-        config = machine.vm_config(await machine.network())
+        try:
+            config = machine.vm_config(await machine.network())
+            identity = machine.identity(config)
+        except (ImageMissing, NetworkError) as e:  # what it runs on has been taken away: it may only stay as it is
+            raise SuspendFailed(str(e)) from None
         machine.history.become(MachineEvent.SUSPEND)
         try:
-            manifest = await parts.snapshots.suspend(
-                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms()
-            )
+            manifest = await parts.snapshots.suspend(vm, machine.snapshot, identity, now_ms=parts.clock.wall_ms())
         except SnapshotFailed as e:
             machine.suspend_not_before = parts.clock.monotonic() + SUSPEND_RETRY_S
             machine.history.become(MachineEvent.SAVE_FAILED, code="suspend:failed", detail=str(e))
@@ -96,7 +100,7 @@ async def checkpoint(machine: Machine) -> None:
             await parts.snapshots.checkpoint(
                 vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms(), cloned=go_on
             )
-        except SnapshotFailed as e:
+        except (SnapshotFailed, ImageMissing, NetworkError) as e:
             raise CheckpointFailed(str(e)) from None
         finally:
             await go_on()

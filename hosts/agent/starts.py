@@ -17,6 +17,7 @@ import structlog
 from hosts.agent import health
 from hosts.agent.alive import VmLost, while_alive
 from hosts.agent.clock import backoff_s
+from hosts.agent.shape import ImageMissing
 from hosts.guest.client import GuestError, Listening, NotListening
 from hosts.net.network import NetworkError
 from hosts.snapshots.files import SnapshotRefused
@@ -140,7 +141,7 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
             )
     except SnapshotRefused as e:
         raise _MemoryLost(f"the snapshot was refused: {e} ({e.reason})") from None
-    except StartFailed as e:
+    except ImageMissing as e:
         raise _MemoryLost(f"the snapshot cannot be loaded: {e}") from None
     except (VmmError, NetworkError) as e:
         # Nothing is wrong with the snapshot: whoever asks next finds it as it was.
@@ -233,7 +234,7 @@ async def _respect_backoff(machine: Machine, cause: Cause) -> None:
 
 
 async def _boot_vm(machine: Machine, cause: Cause, progress: Progress) -> Vm:
-    parts = machine.parts
+    parts, record = machine.parts, machine.history.record
     try:
         with progress.step("prepare"):
             base = machine.base_image()
@@ -241,11 +242,13 @@ async def _boot_vm(machine: Machine, cause: Cause, progress: Progress) -> Vm:
             await machine.stop_hashing()
             # A snapshot of the memory that is about to be replaced must not be found by anyone.
             await parts.snapshots.spend(machine.snapshot)
-            _, _, namespace = await asyncio.gather(machine.history.commit(), machine.make_disk(), machine.network())
+            _, _, namespace = await asyncio.gather(
+                machine.history.commit(), machine.shape.make_disk(record.slot), machine.network()
+            )
         with progress.step("vmm"):
             vm = await parts.vmm.boot(machine.vm_config(namespace))
-    except StartFailed as e:
-        raise _BootFailed(e.failure) from None
+    except ImageMissing as e:
+        raise _BootFailed(Failure(e.code, machine.phase, str(e))) from None
     except (VmmError, NetworkError, OSError) as e:
         raise _BootFailed(Failure("boot:host", machine.phase, f"the host could not start the machine: {e}")) from None
     machine.attach(vm)

@@ -255,7 +255,7 @@ class RealHost:
         while not true():
             for process in (self.edge, self.agent):
                 if process is not None and process.poll() not in (None, -signal.SIGKILL):
-                    raise AssertionError(f"{process.args} ended with {process.returncode}:\n{self._logs()}")
+                    raise AssertionError(f"{process.args!r} ended with {process.returncode}:\n{self._logs()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"no {what} within {START_TIMEOUT_S:.0f} s:\n{self._logs()}")
             time.sleep(0.05)

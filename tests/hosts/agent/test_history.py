@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -25,7 +26,7 @@ async def test_sessions_neither_overlap_nor_end_before_they_began_when_the_wall_
     ]
     assert len(spans) == 4
     assert all(start <= end for start, end in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 async def test_an_illegal_move_changes_nothing(rig: Rig) -> None:

@@ -66,7 +66,7 @@ async def test_the_idle_period_starts_at_the_end_of_the_last_request() -> None:
 async def _ticks(rig: Rig, idler: Idler, seconds: float) -> None:
     await rig.clock.advance(seconds)
     idler.look()
-    for _ in range(200):
+    while idler.busy:
         await asyncio.sleep(0.001)
 
 

@@ -4,6 +4,7 @@ each part.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -128,7 +129,7 @@ def test_sessions_reach_control_whole_ordered_and_without_overlap_even_if_it_was
     assert [e.seq for e in host.control.events] == list(range(1, len(host.control.events) + 1))
     spans = [(e.started_at_ms or 0, e.ended_at_ms or 0) for e in ended_sessions(host)]
     assert all(start <= end for start, end in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_an_app_that_never_listens_is_failed_and_shows_its_last_lines(host: RealHost) -> None:

@@ -41,7 +41,9 @@ async def test_a_running_machine_runs_on_and_is_adopted(rig: Rig) -> None:
 
 @pytest.mark.parametrize(("said", "runs"), list(itertools.product(WITH_MEMORY, [True, False])))
 async def test_a_process_that_lives_keeps_its_memory_whatever_the_record_says(
-    rig: Rig, said: MachineState, runs: bool
+    rig: Rig,
+    said: MachineState,
+    runs: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     machine = await rig.machine()
     count = await rig.request(machine)

@@ -1,4 +1,4 @@
-"""How a machine comes to run over a fake host: boots, resumes, and the cold boot that takes over when memory is lost."""
+"""How a machine comes to run over a fake host: boots, resumes, and the cold boot when memory is lost."""
 
 from __future__ import annotations
 
