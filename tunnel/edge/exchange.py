@@ -11,9 +11,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tunnel.edge.core import Core
-from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES, MAX_TUNNEL_HALF_CLOSED_S
+from tunnel.edge.hold import Hold
+from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES
 from tunnel.edge.pages import Problem, status_of
 from tunnel.edge.pipes import Pipe
+from tunnel.edge.upgraded import Upgraded
 from tunnel.proto.body import Body, CloseBody, LengthBody, NoBody
 from tunnel.proto.chunked import ChunkedBody
 from tunnel.proto.errors import BadBody, BadResponse
@@ -33,19 +35,9 @@ WHOLE_BYTES = 16 * 1024  # up to here head and body are joined for one write; be
 _NO_BODY = NoBody()
 
 
-class Hold:
-    """Why nothing is read from a client: bits of an int, for IntFlag costs microseconds per request."""
-
-    OPENING = 1  # its body waits for a pipe
-    PIPE_FULL = 2
-    AHEAD = 4  # it sent more requests than we keep
-    ANY = 7
-
-
 class _At(Enum):
     HEAD = auto()  # no final answer yet
     BODY = auto()
-    TUNNEL = auto()
     OVER = auto()
 
 
@@ -67,11 +59,8 @@ class Exchange:
     _response: ResponseHead | None = None
     _response_head: HeadBuffer | None = None  # from the first byte of an answer on
     _response_body: Body = _NO_BODY
-    _client_ended = _pipe_ended = False  # of a tunnel
-    _half_closed_at = 0.0
     wants_data = False  # whether what the client sends belongs to this exchange
     waits_since = 0.0  # when the whole request was with the app, in coarse time
-    tunnelling = False
 
     def __init__(self, core: Core, conn: ClientConnection, head: RequestHead, route: Route, forwarding: bytes) -> None:
         self._core = core
@@ -113,13 +102,9 @@ class Exchange:
         self._open()
 
     def client_data(self, data: bytes) -> None:
-        """More of the body, or bytes for the tunnel."""
+        """More of the body."""
         self._bytes_in += len(data)
         pipe = self._pipe
-        if self.tunnelling:
-            if pipe is not None:
-                pipe.transport.write(data)
-            return
         try:
             out, rest = self._body.feed(data)
         except BadBody as e:
@@ -139,13 +124,6 @@ class Exchange:
 
     def client_eof(self) -> bool:
         """The client will send no more; False if there is no point in going on."""
-        if self.tunnelling:
-            self._client_ended = True
-            self._half_closed_at = self._core.now
-            if self._pipe is not None:
-                self._pipe.write_eof()
-            self._close_tunnel_if_over()
-            return True
         return not self.wants_data
 
     def client_gone(self) -> None:
@@ -181,11 +159,11 @@ class Exchange:
             pipe, early = await self._core.streams.open(route.host, wanted)
         except Refused as e:
             self._opening = None
-            self._open_s = self._core.time() - self._started
             self.fail(Problem(status_of(e.code), e.code, e.message, e.phase))
             return
+        finally:
+            self._open_s = self._core.time() - self._started
         self._opening = None
-        self._open_s = self._core.time() - self._started
         if early:
             pipe.reset()
             self.fail(Problem(502, "response:unasked", "The app spoke before it was asked anything."))
@@ -230,37 +208,16 @@ class Exchange:
         if self._at is _At.BODY:
             self._bytes_out += len(data)
             self._pass_body(data)
-        elif self._at is _At.TUNNEL:
-            self._bytes_out += len(data)
-            self._conn.transport.write(data)
         else:
             self._read_response(data)
 
-    def pipe_eof(self) -> None:
-        if self._at is _At.TUNNEL:
-            self._pipe_ended = True
-            self._half_closed_at = self._core.now
-            if not self._conn.transport.is_closing():
-                self._conn.transport.write_eof()
-            self._close_tunnel_if_over()
-        else:
-            self._end_of_pipe()
-
     def pipe_lost(self) -> None:
-        if self._at is _At.TUNNEL:
-            self._pipe = None
-            self._over(101, "")
-            self._conn.cut()
-        else:
-            self._end_of_pipe()
+        self.pipe_eof()
 
     def pipe_full(self, *, full: bool) -> None:
-        if full:
-            self._conn.hold(Hold.PIPE_FULL)
-        else:
-            self._conn.release(Hold.PIPE_FULL)
+        self._conn.hold_for_pipe(full=full)
 
-    def _end_of_pipe(self) -> None:
+    def pipe_eof(self) -> None:
         if self._at is _At.BODY:
             try:
                 tail = self._response_body.end()
@@ -403,43 +360,23 @@ class Exchange:
         self._over(self._response.status if self._response else 0, code)
         self._conn.cut()
 
-    # Upgrades
-
     def _switch(self, response: ResponseHead, data: bytes) -> None:
         fields = self._head.fields
         if not fields.upgrade or not is_answer(
             fields.upgrade, response.upgrade, fields.websocket_key, response.websocket_accept
         ):
             raise BadResponse("response:upgrade", "The app switched to a protocol it was not asked for.")
-        pipe = self._pipe
+        pipe, self._pipe = self._pipe, None
         if pipe is None:
             return
-        self._response = response
-        self._at = _At.TUNNEL
-        self.tunnelling = self.wants_data = self._close = True
-        self.waits_since = 0.0
         self._first_byte_s = self._core.time() - self._started
-        self._conn.transport.write(switching_head(response) + data)
-        self._bytes_out += len(data)
-        ahead = self._conn.take_ahead()
-        self._conn.release(Hold.AHEAD)
-        if ahead:
-            self.client_data(ahead)
+        self._conn.transport.write(switching_head(response))
+        upgraded = Upgraded(self._core, self._conn, pipe, self._tunnel_over)
+        upgraded.start(data, self._conn.switch(upgraded))
 
-    def _close_tunnel_if_over(self) -> None:
-        if self._client_ended and self._pipe_ended:
-            pipe, self._pipe = self._pipe, None
-            if pipe is not None:
-                pipe.close()
-            self._over(101, "")
-            self._conn.cut()
-
-    def check_tunnel(self, now: float) -> None:
-        """Called about once a second: one side ended long ago, the other never did."""
-        if (self._client_ended or self._pipe_ended) and now - self._half_closed_at > MAX_TUNNEL_HALF_CLOSED_S:
-            self._break("tunnel:half_closed")
-
-    # The end
+    def _tunnel_over(self, bytes_in: int, bytes_out: int, code: str) -> None:
+        self._bytes_in, self._bytes_out = bytes_in, bytes_out
+        self._over(101, code)
 
     def _over(self, status: int, code: str) -> None:
         self._at = _At.OVER

@@ -10,7 +10,8 @@ import asyncio
 from typing import cast
 
 from tunnel.edge.core import Core
-from tunnel.edge.exchange import Exchange, Hold
+from tunnel.edge.exchange import Exchange
+from tunnel.edge.hold import Hold
 from tunnel.edge.limits import (
     BODY_SILENCE_S,
     CLIENT_IDLE_S,
@@ -27,6 +28,7 @@ from tunnel.edge.limits import (
 )
 from tunnel.edge.pages import Problem
 from tunnel.edge.pipes import reset
+from tunnel.edge.upgraded import Upgraded
 from tunnel.proto.accept import prefers_json
 from tunnel.proto.errors import RequestRefused
 from tunnel.proto.forward import forwarding_lines, own_response
@@ -63,7 +65,7 @@ class ClientConnection(asyncio.Protocol):
         self._head = HeadBuffer(MAX_HEAD_BYTES)
         self._known: tuple[bytes, RequestFields] | None = None  # the last field lines, and what they said
         self._forwarding = b""  # what we say about this client, under those field lines
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | Upgraded | None = None
         self._ahead = b""
         self._holds = 0
         self._heard_at = core.now
@@ -135,6 +137,13 @@ class ClientConnection(asyncio.Protocol):
             if not self._holds and not self.transport.is_closing():
                 self.transport.resume_reading()
 
+    def hold_for_pipe(self, *, full: bool) -> None:
+        """The pipe takes no more for now, or takes more again."""
+        if full:
+            self.hold(Hold.PIPE_FULL)
+        else:
+            self.release(Hold.PIPE_FULL)
+
     def read_ahead(self, data: bytes) -> None:
         """Keep what came after the request being served."""
         self._ahead += data
@@ -145,8 +154,13 @@ class ClientConnection(asyncio.Protocol):
     def has_ahead(self) -> bool:
         return bool(self._ahead)
 
-    def take_ahead(self) -> bytes:
-        """What came after the request, for an upgrade or to refuse it."""
+    def switch(self, upgraded: Upgraded) -> bytes:
+        """From here on the client talks to the app; answers what it has said already."""
+        self._exchange = upgraded
+        self.release(Hold.AHEAD)
+        return self._take_ahead()
+
+    def _take_ahead(self) -> bytes:
         ahead, self._ahead = self._ahead, b""
         return ahead
 
@@ -161,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         self.release(Hold.ANY)
         if self._ahead:
-            self._read_heads(self.take_ahead())
+            self._read_heads(self._take_ahead())
 
     def cut(self) -> None:
         """The answer cannot be completed: end the connection so that the client sees it is short."""
@@ -279,8 +293,8 @@ class ClientConnection(asyncio.Protocol):
             reset(self.transport)
         elif exchange is None:
             self._check_idle(now)
-        elif exchange.tunnelling:
-            exchange.check_tunnel(now)
+        elif isinstance(exchange, Upgraded):
+            exchange.check(now)
         elif self._eof_at and now - self._eof_at > HALF_CLOSED_S:
             reset(self.transport)
         elif exchange.wants_data and not self._holds and now - self._heard_at > BODY_SILENCE_S:
