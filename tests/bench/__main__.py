@@ -1,6 +1,7 @@
 """Benchmarks, printed as JSON lines: `python -m tests.bench wake`, `python -m tests.bench deploy`.
 
-They drive a running box (`deploy/up`) through its public API, git and the edge, as a user would. Nothing is asserted here.
+They drive a running box (`deploy/up`) through its public API, git and the edge, as a user would.
+Nothing is asserted here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.bench.box import Box, BoxDown
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures of a running box as JSON lines.")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures of a box as JSON lines.")
     commands = parser.add_subparsers(dest="command", required=True)
     wake_parser = commands.add_parser("wake", help="first byte when running, paused, suspended; pause; suspend; storm")
     wake_parser.add_argument("--rounds", type=int, default=20, help="wakes measured per kind (default 20)")

@@ -59,13 +59,13 @@ class Box:
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """One API call; raises urllib.error.HTTPError on anything but 2xx."""
-        request = urllib.request.Request(  # noqa: S310 - our own loopback address
+        request = urllib.request.Request(
             self.api + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=API_TIMEOUT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=API_TIMEOUT_S) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -87,14 +87,20 @@ class Box:
             self.call("DELETE", f"/apps/{name}")
 
     def push(self, git_url: str, source: Path) -> Push:
-        """Push the files under `source` to main, with a real git; forced, since each push is a history of its own."""
+        """Push the files under `source` to main with a real git; forced: each push is a history of its own."""
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)
             env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
 
             def git(*argv: str) -> subprocess.CompletedProcess[str]:
                 return subprocess.run(
-                    ["git", *argv], cwd=folder, env=env, capture_output=True, text=True, timeout=PUSH_TIMEOUT_S, check=False
+                    ["git", *argv],
+                    cwd=folder,
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    timeout=PUSH_TIMEOUT_S,
+                    check=False,
                 )
 
             git("init", "-q", "-b", "main")
@@ -120,7 +126,7 @@ class Box:
 
 
 def first_byte(url: str, path: str = "/") -> float:
-    """Seconds from connecting until the first byte of a 200 answer, on loopback whatever the resolver says of *.localhost."""
+    """Seconds from connecting (always to loopback, whatever *.localhost resolves to) to the first byte of a 200 answer."""
     parts = urlsplit(url)
     port = parts.port or 80
     request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode()

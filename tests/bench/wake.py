@@ -1,4 +1,4 @@
-"""What a visitor waits for: first byte when the app runs, is paused, is suspended; a storm; beside the app as a plain process."""
+"""What a visitor waits for: first byte when the app runs, is paused, is suspended; a storm; the app as a plain process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.box import ROOT, Box, first_byte
@@ -74,7 +73,7 @@ def plain(rounds: int) -> None:
                 )
                 stack.callback(process.kill)
                 url = f"http://127.0.0.1:{port}/"
-                started.append(_until_answered(lambda url=url: first_byte(url), begin) * 1000)
+                started.append(_until_answered(url, begin) * 1000)
                 running.extend(first_byte(url) * 1000 for _ in range(5))
     figure("peer.plain_process.cold_start", "ms", started)
     figure("peer.plain_process.running", "ms", running)
@@ -96,10 +95,10 @@ def _free_port() -> int:
         return port
 
 
-def _until_answered(ask: Callable[[], float], begin: float) -> float:
+def _until_answered(url: str, begin: float) -> float:
     while True:
         try:
-            ask()
+            first_byte(url)
         except OSError:
             if time.monotonic() - begin > PLAIN_START_TIMEOUT_S:
                 raise

@@ -61,8 +61,11 @@ def copy_checkout(target: Path) -> None:
     """The files git knows of (and the new ones it does not ignore), as a fresh clone would have them."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, check=True, timeout=30,
-    ).stdout  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=30,
+    ).stdout
     for name in filter(None, listed.decode().split("\0")):
         if (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -83,5 +86,7 @@ def box() -> Iterator[RealBox]:
         yield RealBox(folder, described, Box(api=described["api"].rstrip("/"), token=described["token"]))
     finally:
         if (folder / "deploy/down").exists():
-            subprocess.run([folder / "deploy/down", "--purge"], capture_output=True, timeout=DOWN_TIMEOUT_S, check=False)
+            subprocess.run(
+                [folder / "deploy/down", "--purge"], capture_output=True, timeout=DOWN_TIMEOUT_S, check=False
+            )
         shutil.rmtree(folder, ignore_errors=True)

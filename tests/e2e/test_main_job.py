@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -168,7 +169,7 @@ def test_sessions_never_overlap_and_are_charged_by_the_second(box: RealBox, coun
     time.sleep(2)
     listed = sorted(sessions(box), key=lambda s: s["started_at"])
     assert listed
-    for earlier, later in zip(listed, listed[1:], strict=False):
+    for earlier, later in itertools.pairwise(listed):
         assert datetime.fromisoformat(earlier["ended_at"]) <= datetime.fromisoformat(later["started_at"])
     for session in listed:
         length = datetime.fromisoformat(session["ended_at"]) - datetime.fromisoformat(session["started_at"])
@@ -234,7 +235,10 @@ def test_kill_9_of_the_edge_is_over_in_seconds_even_without_redis(box: RealBox, 
     ("files", "said"),
     [
         ({"README": "nothing here\n"}, "requirements.txt"),
-        ({"requirements.txt": "no-such-package-burrow-test==9.9\n", "app.py": "", "Procfile": "web: python app.py\n"}, "no-such-package-burrow-test"),  # fmt: skip
+        (
+            {"requirements.txt": "no-such-package-burrow-test==9.9\n", "Procfile": "web: python app.py\n"},
+            "no-such-package-burrow-test",
+        ),
         ({"Procfile": "web: echo last words; sleep 1000\n", "app.py": ""}, "last words"),
         ({"Procfile": "web: echo gone; exit 3\n", "app.py": ""}, "gone"),
     ],

@@ -19,7 +19,14 @@ class Answer:
     headers: dict[str, str]
 
 
-def ask(url: str, path: str = "/", *, method: str = "GET", body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:  # fmt: skip
+def ask(
+    url: str,
+    path: str = "/",
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:
     """One request on a connection of its own."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection("127.0.0.1", parts.port or 80, timeout=PATIENCE_S)
