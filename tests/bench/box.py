@@ -126,7 +126,7 @@ class Box:
 
 
 def first_byte(url: str, path: str = "/") -> float:
-    """Seconds from connecting (always to loopback, whatever *.localhost resolves to) to the first byte of a 200 answer."""
+    """Seconds from connecting (to loopback, whatever the resolver says) to the first byte of a 200 answer."""
     parts = urlsplit(url)
     port = parts.port or 80
     request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode()

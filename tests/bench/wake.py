@@ -1,4 +1,4 @@
-"""What a visitor waits for: first byte when the app runs, is paused, is suspended; a storm; the app as a plain process."""
+"""What a visitor waits for: first byte when the app runs, is paused, is suspended; a storm; a plain process beside it."""
 
 from __future__ import annotations
 
