@@ -1,0 +1,92 @@
+"""Real builds in real builder machines, and the images booted: what a push goes through."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hosts.guest.client import Listening
+from hosts.wire.commands import BuildPhase, BuiltImage, Failure
+from hosts.wire.spec import Process
+from tests.environment import ROOT
+from tests.hosts.guest.test_boot import fetch
+from tests.hosts.real_host import RealHost, real_host
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
+
+APPS = ROOT / "tests/apps"
+SLOT = 42
+
+
+async def answer_of(host: RealHost, image: BuiltImage) -> bytes:
+    """Boot a built image and fetch its first page."""
+    async with host.machine(host.images.path(image.digest), slot=SLOT + 1) as machine:
+        await machine.guest.hello(120)
+        await machine.guest.start(
+            Process(command=image.command, cwd=image.cwd),
+            hostname="sample",
+            clock_ms=lambda: time.time_ns() // 1_000_000,
+            entropy=os.urandom(32),
+        )
+        found = await machine.guest.await_listening(120)
+        assert isinstance(found, Listening), found
+        return await fetch(machine, found.port)
+
+
+async def test_a_flask_app_is_built_and_served(tmp_path: Path) -> None:
+    async with real_host(tmp_path) as host:
+        image, watch = await host.build(APPS / "flask-counter", slot=SLOT)
+        assert isinstance(image, BuiltImage), (image, watch.lines)
+        assert (image.kind, image.command) == ("python", "python app.py")
+        assert watch.phases == [
+            BuildPhase.BOOTING,
+            BuildPhase.DETECTING,
+            BuildPhase.INSTALLING,
+            BuildPhase.PACKING,
+        ]
+        assert any("flask==" in line for line in watch.lines)
+        assert not (tmp_path / f"build-{SLOT}").exists()
+        assert json.loads(await answer_of(host, image))["visits"] == 1
+
+
+async def test_an_express_app_is_built_and_served(tmp_path: Path) -> None:
+    async with real_host(tmp_path) as host:
+        image, watch = await host.build(APPS / "node-express", slot=SLOT)
+        assert isinstance(image, BuiltImage), (image, watch.lines)
+        assert image.kind == "node"
+        assert json.loads(await answer_of(host, image)) == {"visits": 1, "build": "built"}
+
+
+async def test_nothing_to_run_is_a_failure_that_names_what_is_there(tmp_path: Path) -> None:
+    async with real_host(tmp_path) as host:
+        failure, _ = await host.build(APPS / "nothing-to-run", slot=SLOT)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.phase) == ("build:nothing_to_run", "detecting")
+    assert "at the top there is EXPECT_FAILURE, README.md, notes/" in failure.message
+
+
+async def test_a_full_disk_is_called_that(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "package.json").write_text(
+        json.dumps({"scripts": {"start": "x", "build": "head -c 900M /dev/zero >filling"}})
+    )
+    async with real_host(tmp_path) as host:
+        failure, watch = await host.build(app, slot=SLOT, disk_mib=128)
+    assert isinstance(failure, Failure)
+    assert failure.code == "build:disk_full", (failure, watch.lines)
+
+
+async def test_time_that_runs_out_is_called_that_with_the_command(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "package.json").write_text(json.dumps({"scripts": {"start": "x", "build": "sleep 900"}}))
+    async with real_host(tmp_path) as host:
+        failure, _ = await host.build(app, slot=SLOT, timeout_s=60)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.phase) == ("build:timeout", "building")
+    assert "sleep 900" in failure.message
