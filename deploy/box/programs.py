@@ -59,7 +59,7 @@ def celery(instance: Instance, *arguments: str) -> tuple[str, ...]:
 def worker(instance: Instance) -> tuple[str, ...]:
     """The tasks wait for hosts and builders far more than they compute: threads."""
     return celery(
-        instance, "worker", "--pool", "threads", "--concurrency", str(WORKER_THREADS), "--loglevel", "INFO",
+        instance, "worker", "--pool", "threads", "--concurrency", str(WORKER_THREADS), "--loglevel", "WARNING",
         "--without-gossip", "--without-mingle",
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def worker(instance: Instance) -> tuple[str, ...]:
 def beat(instance: Instance) -> tuple[str, ...]:
     """Its schedule file and pid file stay out of the code."""
     schedule = instance.place / "var/run/beat-schedule"
-    return celery(instance, "beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "INFO")
+    return celery(instance, "beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "WARNING")
 
 
 def as_user(instance: Instance, argv: tuple[str, ...]) -> tuple[str, ...]:
