@@ -28,6 +28,9 @@ from hosts.vmm.process import current_boot_id
 from hosts.vmm.protocol import Vm, VmmError
 from hosts.wire.manifest import Manifest
 
+CHECKPOINT_BEING_MADE = ".checkpoint.new"
+RESTORE_BEING_MADE = ".restore.new"
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +48,7 @@ async def checkpoint(
 
     `cloned` is awaited at that moment too. SnapshotFailed leaves an older checkpoint, and the VM, as they were.
     """
-    new = SnapshotFiles(files.folder / ".checkpoint.new")
+    new = SnapshotFiles(files.folder / CHECKPOINT_BEING_MADE)
     try:
         generation = await next_generation(files)
         await in_pool(_fresh_folder, new.folder)
@@ -78,7 +81,7 @@ async def restore(files: SnapshotFiles, identity: Identity, *, uid: int) -> Mani
     """
     manifest = await in_pool(check, files.checkpoint, identity)
     generation = await next_generation(files)
-    copies = SnapshotFiles(files.folder / ".restore.new")
+    copies = SnapshotFiles(files.folder / RESTORE_BEING_MADE)
     try:
         await in_pool(_fresh_folder, copies.folder)
         await in_pool(_clone_all, files.checkpoint, copies, uid)
@@ -97,6 +100,13 @@ def has_checkpoint(files: SnapshotFiles) -> bool:
 def drop_checkpoint(files: SnapshotFiles) -> None:
     """Remove it; idempotent (blocking)."""
     _remove(files.checkpoint.folder)
+
+
+def reclaim(files: SnapshotFiles) -> None:
+    """Remove what an agent that died left half made (blocking); only while nothing is being made."""
+    for name in (CHECKPOINT_BEING_MADE, RESTORE_BEING_MADE):
+        _remove(files.folder / name)
+    files.state_being_written.unlink(missing_ok=True)
 
 
 def _fresh_folder(folder: Path) -> None:

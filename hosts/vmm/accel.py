@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from hosts.vmm.arguments import Accelerator
-from hosts.vmm.jail import KVM_DEVICE, QEMU
+from hosts.vmm.jail import QEMU, kvm_usable
 from hosts.vmm.process import current_boot_id
 from hosts.vmm.protocol import VmmError
 
@@ -50,7 +50,7 @@ async def boots(
     kernel: Path, accelerator: Accelerator, *, timeout_s: float = PROBE_TIMEOUT_S, extra_cmdline: str = ""
 ) -> bool:
     """Whether our own kernel boots to its end under this accelerator in time."""
-    if accelerator is Accelerator.KVM and not os.access(KVM_DEVICE, os.R_OK | os.W_OK):
+    if accelerator is Accelerator.KVM and not kvm_usable():
         return False
     process = await asyncio.create_subprocess_exec(
         str(QEMU),

@@ -7,6 +7,7 @@ remembers. The instance id is in every path.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,11 +50,11 @@ class Cgroups:
     @classmethod
     def detect(cls, instance: str, mounts: Path = Path("/proc/self/mounts")) -> Cgroups:
         """Find where this host keeps each controller; a missing one is said once and done without."""
-        hierarchies = _hierarchies(mounts.read_text())
+        hierarchies = tuple(one for one in _hierarchies(mounts.read_text()) if _usable(one))
         found = {controller for hierarchy in hierarchies for controller in hierarchy.controllers}
         for controller in CONTROLLERS:
             if controller not in found:
-                log.warning("this host has no %s cgroup controller: machines run without that limit", controller)
+                log.warning("this host gives us no %s cgroup controller: machines run without that limit", controller)
         return cls(instance, hierarchies)
 
     def make(self, name: str, limits: Limits) -> None:
@@ -137,6 +138,19 @@ def _hierarchies(mounts: str) -> tuple[_Hierarchy, ...]:
             found.append(_Hierarchy(Path(path), 1, tuple(sorted(here))))
             left -= here
     return tuple(found)
+
+
+def _usable(hierarchy: _Hierarchy) -> bool:
+    """Whether we may make groups here; in a container the tree is often read-only, or its root not ours to divide."""
+    try:
+        if hierarchy.version == 2:
+            _enable(hierarchy.root, hierarchy.controllers)
+        elif not os.access(hierarchy.root, os.W_OK):
+            return False
+    except OSError as e:
+        log.warning("cgroups at %s cannot be used: %s", hierarchy.root, e.strerror)
+        return False
+    return True
 
 
 def _enable(folder: Path, controllers: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ MODULE_FOLDERS = (Path("/usr/lib/x86_64-linux-gnu/qemu"), Path("/usr/lib/qemu"))
 KVM_DEVICE = Path("/dev/kvm")
 
 TOOL_TIMEOUT_S = 30.0
+
+_GROUP_RW = stat.S_IRGRP | stat.S_IWGRP
+_OTHER_RW = stat.S_IROTH | stat.S_IWOTH
 
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 
@@ -73,10 +77,19 @@ class Jail:
             *_disk_binds(config),
             *("--remount-ro", "/", "--chdir", "/"),
             *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
-            *("--", str(SETPRIV), "--reuid", identity, "--regid", identity, "--clear-groups"),
+            *("--", str(SETPRIV), "--reuid", identity, "--regid", identity, *_groups(accelerator)),
             *("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"),
             *("--", str(QEMU), *arguments.command(config, accelerator, instance=instance, incoming=incoming)),
         ]
+
+
+def kvm_usable() -> bool:
+    """Whether a process without privileges may be given /dev/kvm, by its group or because everybody may have it."""
+    try:
+        mode = KVM_DEVICE.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return mode & _GROUP_RW == _GROUP_RW or mode & _OTHER_RW == _OTHER_RW
 
 
 def memory_file(config: VmConfig) -> Path:
@@ -107,6 +120,9 @@ def prepare(folder: Path) -> Jail:
             for path in (made, *made.rglob("*/")):
                 path.chmod(0o755)  # whatever the umask: the machine's uid must get at its program
             made.rename(root)
+    for old in folder.iterdir():
+        if old != root:  # of an earlier QEMU, or half made; one that still runs has what it needs in memory
+            shutil.rmtree(old, ignore_errors=True)
     return Jail(root=root, qemu_version=version)
 
 
@@ -126,8 +142,15 @@ def _wanted_files() -> dict[Path, Path]:
 
 
 def _identity(path: Path) -> str:
-    stat = path.stat()
-    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+    found = path.stat()
+    return f"{path} {found.st_size} {found.st_mtime_ns}"
+
+
+def _groups(accelerator: Accelerator) -> tuple[str, ...]:
+    """None, but for the device that runs the guest."""
+    if accelerator is Accelerator.KVM:
+        return ("--groups", str(KVM_DEVICE.stat().st_gid))
+    return ("--clear-groups",)
 
 
 def _disk_binds(config: VmConfig) -> list[str]:

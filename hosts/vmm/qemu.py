@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -27,6 +28,7 @@ from hosts.vmm.orphans import vmm_processes
 from hosts.vmm.process import WatchedProcess, reap_when_done, watch
 from hosts.vmm.protocol import ProcessRecord, StateRefused, VmConfig, VmmError
 from hosts.vmm.qmp import Json, Qmp, connect_unix
+from tunnel.tasks import spawn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +41,7 @@ MIGRATION_TIMEOUT_S = 30.0
 ADOPT_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 10.0
 CONSOLE_TIMEOUT_S = 5.0
+FULL_DISK_RETRY_S = 5.0
 
 CAPABILITIES: Json = {
     "capabilities": [
@@ -61,6 +64,7 @@ class QemuVm:
         self._qmp: Qmp | None = None
         self._console: Console | None = None
         self._errors = -1
+        self._meant_to_run = False
 
     @property
     def record(self) -> ProcessRecord:
@@ -74,11 +78,13 @@ class QemuVm:
 
     async def pause(self) -> None:
         """Stop the vCPUs. Idempotent."""
+        self._meant_to_run = False
         await self._execute("stop")
 
     async def resume(self) -> None:
         """Let the vCPUs run. Idempotent."""
         await self._execute("cont")
+        self._meant_to_run = True
 
     async def is_running(self) -> bool:
         """Whether vCPUs run, as QEMU says."""
@@ -143,10 +149,18 @@ class QemuVm:
         self._errors = errors
         try:
             self._qmp = await Qmp.connect(self._config.folder / QMP_SOCKET, timeout_s)
+            self._qmp.on_event = self._notice
             self._console = Console(await connect_unix(self._config.folder / CONSOLE_SOCKET, CONSOLE_TIMEOUT_S))
         except VmmError as e:
             said = read_errors(errors) if errors >= 0 else ""
             raise VmmError(f"{e}; QEMU ended {said}" if said else str(e)) from None
+
+    async def take_up(self) -> None:
+        """After an adoption: a guest that stopped itself over a full disk is one that is meant to run."""
+        status = (await self._status())["status"]
+        self._meant_to_run = status in {"running", "io-error"}
+        if status == "io-error":
+            spawn(self._run_on_once_there_is_room(), name=f"disk-{self._config.name}")
 
     async def name(self) -> str:
         """What the process was started as."""
@@ -159,6 +173,19 @@ class QemuVm:
             await self._migrate("migrate-incoming", state)
         except VmmError as e:
             raise StateRefused(str(e)) from None
+
+    def _notice(self, name: str, data: Json) -> None:
+        # QEMU stops the guest when the host's disk is full, rather than tell it of a broken disk.
+        if name == "BLOCK_IO_ERROR" and data.get("action") == "stop":
+            log.error("machine %s: its disk cannot be written (%s)", self._config.name, data.get("reason"))
+            spawn(self._run_on_once_there_is_room(), name=f"disk-{self._config.name}")
+
+    async def _run_on_once_there_is_room(self) -> None:
+        """Try again every few seconds. An error that lasts stops it again, and this starts anew."""
+        await asyncio.sleep(FULL_DISK_RETRY_S)
+        with suppress(VmmError):
+            if self._meant_to_run and (await self._status())["status"] == "io-error":
+                await self._execute("cont")
 
     def _release_cgroup(self) -> None:
         """Unless the machine's next process is in it by now."""
@@ -258,6 +285,7 @@ class Qemu:
         try:
             await vm.connect(timeout_s=ADOPT_TIMEOUT_S)
             if await vm.name() == arguments.process_name(self._instance, config.name):
+                await vm.take_up()
                 return vm
             vm.close()
         except VmmError as e:

@@ -37,6 +37,7 @@ class Qmp:
         self._expected: list[tuple[Callable[[str, Json], bool], asyncio.Future[Json]]] = []
         self._greeting: asyncio.Future[Json] = self._loop.create_future()
         self._broken = ""
+        self.on_event: Callable[[str, Json], None] | None = None  # sees every event, in the loop; must not block
         self._loop.add_reader(sock.fileno(), self._readable)
 
     @classmethod
@@ -146,6 +147,8 @@ class Qmp:
                 answer.set_result(message.get("return"))
 
     def _take_event(self, name: str, data: Json) -> None:
+        if self.on_event is not None:
+            self.on_event(name, data)
         for entry in list(self._expected):
             wanted, future = entry
             if future.done():

@@ -112,6 +112,17 @@ async def test_a_damaged_one_is_refused_before_anything_changes(tmp_path: Path) 
     assert files.disk.read_bytes() == b"a later disk"
 
 
+async def test_what_a_dead_agent_left_half_made_is_removed(tmp_path: Path) -> None:
+    files = await checkpointed(tmp_path)
+    for name in (".checkpoint.new", ".restore.new"):
+        (files.folder / name).mkdir()
+        (files.folder / name / "memory").touch()
+    files.state_being_written.touch()
+    checkpoint.reclaim(files)
+    assert {path.name for path in files.folder.iterdir()} == {"memory", "disk", "checkpoint"}
+    await pair.verify(files.checkpoint, IDENTITY)
+
+
 async def test_it_is_dropped_whole(tmp_path: Path) -> None:
     files = await checkpointed(tmp_path)
     checkpoint.drop_checkpoint(files)

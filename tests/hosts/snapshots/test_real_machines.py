@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from hosts.snapshots import checkpoint, pair
 from hosts.snapshots.files import SnapshotFailed, SnapshotRefused
+from hosts.vmm import qemu
 from hosts.vmm.process import record_of
 from hosts.vmm.protocol import Vm
 from tests.hosts.tiny_machine import MEMORY_MIB, MakeMachine, TinyMachine
@@ -115,3 +117,25 @@ async def test_a_full_disk_costs_nothing(make_machine: MakeMachine, small_disk: 
     await sleep(machine)
     await wake(machine)
     assert await machine.count() == 3
+
+
+async def test_a_guest_whose_disk_cannot_grow_waits_for_room(
+    make_machine: MakeMachine, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qemu, "FULL_DISK_RETRY_S", 0.2)
+    machine = await make_machine(folder=small_disk)
+    await machine.boot()
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free_bytes(small_disk) - MIB)
+    # Not zeros: QEMU and the file system would not write those.
+    await machine.ask(
+        "(dd if=/dev/urandom of=/data/big bs=64k count=64; sync; echo done > /finished) > /dev/null 2>&1 &"
+    )
+    async with asyncio.timeout(30):
+        while await machine.vm.is_running():
+            await asyncio.sleep(0.05)
+
+    filler.unlink()
+    assert await machine.ask("while [ ! -e /finished ]; do sleep 0.1; done; wc -c < /data/big") == str(64 << 16)
+    assert await machine.vm.is_running()

@@ -86,7 +86,7 @@ def test_version_2_is_used_whole_where_there_is_one(tmp_path: Path) -> None:
         "cpu.max": "150000 100000",
         "pids.max": "7",
     }
-    assert (tmp_path / "v2/cgroup.subtree_control").read_text() == "+memory +pids"
+    assert {"+memory", "+pids"} <= set((tmp_path / "v2/cgroup.subtree_control").read_text().split())
     assert (parent / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
 
 
@@ -98,9 +98,19 @@ def test_version_1_is_used_where_it_is_what_there_is(tmp_path: Path) -> None:
     assert (tmp_path / "pids/burrow-abcdef/tiny/pids.max").read_text() == "7"
 
 
+def test_a_tree_that_is_not_ours_to_divide_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mounts = fake_host(tmp_path, 2)
+    (tmp_path / "v2/cgroup.subtree_control").unlink()
+    (tmp_path / "v2/cgroup.subtree_control").mkdir()
+    cgroups = Cgroups.detect("abcdef", mounts)
+    assert "cannot be used" in caplog.text
+    cgroups.make("tiny", LIMITS)
+    assert not (tmp_path / "v2/burrow-abcdef").exists()
+
+
 def test_a_controller_that_is_missing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mounts").write_text("")
     cgroups = Cgroups.detect("abcdef", tmp_path / "mounts")
-    assert "no memory cgroup controller" in caplog.text
+    assert "gives us no memory cgroup controller" in caplog.text
     cgroups.make("tiny", LIMITS)
     assert cgroups.names() == frozenset()

@@ -12,6 +12,7 @@ def test_the_jail_holds_qemu_and_what_it_loads_and_is_made_once(tmp_path: Path) 
     files = {path.name for path in jail.root.rglob("*") if path.is_file()}
     assert {"qemu-system-x86_64", "setpriv", "bios-microvm.bin"} <= files
     assert not {"sh", "bash", "bwrap", "python3"} & files
+    (tmp_path / "of-an-older-qemu").mkdir()
     assert prepare(tmp_path) == jail
     assert [path.name for path in tmp_path.iterdir()] == [jail.root.name]
     assert all(path.stat().st_mode & 0o005 for path in jail.root.rglob("*"))
