@@ -1,4 +1,4 @@
-"""What a visitor waits for: first byte when the app runs, is paused, is suspended; a storm; a plain process beside it."""
+"""What a visitor waits for: first byte when the app runs, is paused, suspended; a storm; a plain process beside it."""
 
 from __future__ import annotations
 
