@@ -76,3 +76,9 @@ async def test_the_record_on_disk_is_the_record_in_memory(rig: Rig) -> None:
         await rig.request(machine)
         await rig.settle(machine, S.RUNNING)
         assert machine.files.load() == (machine.spec, machine.history.record)
+
+
+async def test_a_machine_just_declared_is_booting_to_whoever_asks(rig: Rig) -> None:
+    machine, _ = await rig.fleet.create(spec())
+    assert (await machine.report()).state is S.BOOTING
+    assert (await machine.report(wait_s=5)).state is S.RUNNING

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 
@@ -55,3 +56,11 @@ def test_an_address_in_use_is_passed_over(inside: int, instance: str) -> None:
         links.delete_link(uplink_name(instance, 79))
         os.close(fd)
         namespaces.delete(other)
+
+
+def test_what_a_guest_sends_is_acknowledged_at_once(inside: int) -> None:
+    namespaces.inside(inside, lambda: links.set_up_inside(12345))
+    routes = namespaces.inside(
+        inside, lambda: subprocess.run(["ip", "route"], capture_output=True, text=True, check=True)
+    )
+    assert any(TAP in line and "quickack 1" in line for line in routes.stdout.splitlines()), routes.stdout

@@ -10,13 +10,13 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from hosts.wire.commands import SleepDepth, Start
 from hosts.wire.events import Event, EventKind
-from tests.hosts.agent.real_host import COUNTER_APP, ID, ROOT, RealHost, real_host
+from tests.hosts.agent.real_agent import COUNTER_APP, ID, RealHost, real_host
+from tests.hosts.real_host import guest_images
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(400)]
 
@@ -24,17 +24,10 @@ SHIP_TIMEOUT_S = 60.0
 CLOCK_TOLERANCE_S = 1.0
 
 
-def images() -> Path:
-    folder = Path(os.environ.get("BURROW_IMAGES", ROOT / "var" / "images"))
-    if not (folder / "current").exists():
-        pytest.skip(f"no guest images in {folder}: run deploy/images/build, or set BURROW_IMAGES")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def host() -> Iterator[RealHost]:
     """One host and one machine on it for all tests here: a boot is what takes long."""
-    with real_host(images()) as host:
+    with real_host(guest_images()) as host:
         report = host.boot(host.spec(host.add_image({"app.py": COUNTER_APP})))
         assert str(report.state) == "running", (report, host.log()[-3000:])
         yield host
