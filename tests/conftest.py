@@ -6,12 +6,15 @@ Real servers, started once and only if a test asks (see tests/servers.py).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import servers
+from deploy.box.instance import Instance
+from deploy.box.reclaim import reclaim
+from tests import environment, servers
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.get_closest_marker(name) for name in ("root", "vm", "e2e")):
             item.add_marker(pytest.mark.skip(reason="needs root: run deploy/test"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Whatever of this run's machines, namespaces and servers is still there is ended, told about, and fails the run."""
+    if os.geteuid() == 0 and (left := reclaim(Instance.of(environment.VAR))):
+        print("\nleft behind by the tests:", *left, sep="\n  ", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from deploy.box import hostapi, people, reclaim
+from deploy.box import forwarding, hostapi, people, reclaim
 from deploy.box.instance import Instance
 from deploy.box.say import Say
 from deploy.box.supervision import Supervisor
@@ -28,6 +28,8 @@ def down(root: Path, say: Say, *, purge: bool) -> None:
     for leftover in reclaim.reclaim(instance):
         say.line(f"    removed {leftover}")
     shutil.rmtree(instance.run, ignore_errors=True)
+    if forwarding.restore():
+        say.line("    turned IPv4 forwarding off again, as it was found")
     if purge:
         people.remove_user(instance, say)
         shutil.rmtree(instance.var, ignore_errors=True)

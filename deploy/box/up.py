@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.box import (
+    forwarding,
     health,
     keys,
     packages,
@@ -86,6 +87,7 @@ def _up(instance: Instance, say: Say) -> tuple[sample.Access, str, Ports]:
     bin_dir = ensure_cluster(instance, cluster, say)
     described = describe(instance, ports, cluster, bin_dir)
     supervisor.config.write_text(programs.configuration(instance, described), encoding="utf-8")
+    forwarding.remember()
     supervisor.ensure_running(say)
     with say.step("starting Postgres and Redis"):
         supervisor.bring_up(list(SERVERS), say)
