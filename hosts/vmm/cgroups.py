@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,17 +61,14 @@ class Cgroups:
     def make(self, name: str, limits: Limits) -> None:
         """Make the cgroup of a machine, or set the limits of the one there is."""
         for hierarchy in self._hierarchies:
-            parent = hierarchy.root / self._parent
+            path = hierarchy.root / self._parent / name
             try:
-                parent.mkdir(exist_ok=True)
-                if hierarchy.version == 2:
-                    for above in (hierarchy.root, parent):
-                        _enable(above, hierarchy.controllers)
-                (parent / name).mkdir(exist_ok=True)
-                for file, value in _settings(hierarchy, limits):
-                    (parent / name / file).write_text(value)
+                try:
+                    _make(hierarchy, path, limits)
+                except FileNotFoundError:  # the last machine's end took the instance's level away in this instant
+                    _make(hierarchy, path, limits)
             except OSError as e:
-                raise VmmError(f"cgroup {parent / name}: {e.strerror}") from None
+                raise VmmError(f"cgroup {path}: {e.strerror}") from None
 
     def admit(self, name: str, pid: int) -> None:
         """Put a process, and with it all it will start, under the limits."""
@@ -109,14 +107,13 @@ class Cgroups:
                     time.sleep(REMOVE_POLL_S)
                 else:
                     break
+        self.remove_parent()
 
     def remove_parent(self) -> None:
-        """Remove the instance's own level once no machine is left; a machine that came meanwhile keeps it."""
+        """Remove the instance's own level if no machine is left in it."""
         for hierarchy in self._hierarchies:
-            try:
+            with suppress(OSError):
                 (hierarchy.root / self._parent).rmdir()
-            except OSError:
-                continue
 
     def _paths(self, name: str) -> list[Path]:
         return [hierarchy.root / self._parent / name for hierarchy in self._hierarchies]
@@ -138,6 +135,16 @@ def _hierarchies(mounts: str) -> tuple[_Hierarchy, ...]:
             found.append(_Hierarchy(Path(path), 1, tuple(sorted(here))))
             left -= here
     return tuple(found)
+
+
+def _make(hierarchy: _Hierarchy, path: Path, limits: Limits) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if hierarchy.version == 2:
+        for above in (hierarchy.root, path.parent):
+            _enable(above, hierarchy.controllers)
+    path.mkdir(exist_ok=True)
+    for file, value in _settings(hierarchy, limits):
+        (path / file).write_text(value)
 
 
 def _usable(hierarchy: _Hierarchy) -> bool:

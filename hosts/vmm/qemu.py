@@ -342,7 +342,7 @@ class Qemu:
         try:
             launched = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(self._abandon)
+            starting.add_done_callback(partial(self._abandon, config.name))
             raise
         reap_when_done(launched.jailer_pid)
         process = watch(launched.record)
@@ -355,16 +355,18 @@ class Qemu:
         await _or_kill(vm, lambda: vm.connect(errors=launched.errors, timeout_s=START_TIMEOUT_S))
         return vm
 
-    def _abandon(self, starting: asyncio.Future[Launched]) -> None:
+    def _abandon(self, name: str, starting: asyncio.Future[Launched]) -> None:
         """A launch that nobody waits for any more has ended: so must what it started."""
-        if starting.cancelled() or starting.exception():
-            return
-        launched = starting.result()
+        if not starting.cancelled() and not starting.exception():
+            spawn(self._end(name, starting.result()), name=f"abandon-{name}")
+
+    async def _end(self, name: str, launched: Launched) -> None:
         os.close(launched.errors)
         reap_when_done(launched.jailer_pid)
         if process := watch(launched.record):
             process.kill()
-            process.close()
+            await process.wait(KILL_TIMEOUT_S)
+        await in_pool(self._pool, self._cgroups.remove, name)
 
 
 async def in_pool(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

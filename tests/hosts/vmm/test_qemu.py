@@ -96,6 +96,20 @@ async def test_the_jailed_uid_cannot_read_another_machine(
     make_machine: MakeMachine, instance: str, tmp_path: Path
 ) -> None:
     machine = await make_machine()
+    await machine.start()
+    tmp_path.chmod(0o755)
+    other = str(machine_uid(instance, 2))
+    for path in (machine.files.memory, machine.files.disk, machine.config.folder / "qmp.sock"):
+        test = await asyncio.create_subprocess_exec(
+            "setpriv", "--reuid", other, "--clear-groups", "test", "-r", str(path)
+        )
+        assert await test.wait() != 0
+    assert machine.config.folder.stat().st_mode & 0o777 == 0o700
+    assert machine.files.memory.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_saved_machine_goes_on_in_another_process(make_machine: MakeMachine) -> None:
+    machine = await make_machine()
     vm = await machine.boot()
     assert await machine.count() == 1
     # Half a request is sent before the sleep and half after it, on the same socket.
