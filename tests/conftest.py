@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Whatever of this run's machines, namespaces and servers is still there is ended, told about, and fails the run."""
+    """Whatever of this run's machines, namespaces and servers is left is ended, told about, and fails the run."""
     if os.geteuid() == 0 and (left := reclaim(Instance.of(environment.VAR))):
-        print("\nleft behind by the tests:", *left, sep="\n  ", file=sys.stderr)
+        sys.stderr.write("\n  ".join(["\nleft behind by the tests:", *left]) + "\n")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,7 +1,7 @@
-"""The kernel's IPv4 forwarding switch: host agents turn it on for machines that may reach the internet; the last box to go
-down puts it back as it was found.
+"""The kernel's IPv4 forwarding switch: the last box to go down puts it back as the first one found it.
 
-It is one switch for the whole machine, so it is remembered for the machine, not for a box.
+Host agents turn it on for machines that may reach the internet. It is one switch for the whole machine, so what was found
+is remembered for the machine, not for a box.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def remember(switch: Path = SWITCH, was_off: Path = WAS_OFF) -> None:
 
 
 def restore(run: Path = Path("/run"), switch: Path = SWITCH, was_off: Path = WAS_OFF) -> bool:
-    """After a box is gone: turn forwarding off again if we found it so and no other box is left. Whether it was done."""
+    """After a box is gone: off again if we found it so and no other box is left. Whether it was done."""
     if not was_off.exists() or any(path.is_dir() for path in run.glob("burrow-??????")):
         return False
     switch.write_text("0\n", encoding="ascii")
