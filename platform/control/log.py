@@ -38,8 +38,10 @@ def configure() -> None:
     handler.burrow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for noisy in ("httpx", "httpcore", "kombu", "amqp"):
+    # A line per request that failed, per beat and per task would hide the lines that say something.
+    for noisy in ("httpx", "httpcore", "kombu", "amqp", "celery.beat", "celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("django.request").setLevel(logging.ERROR)
 
 
 def get(name: str) -> structlog.stdlib.BoundLogger:

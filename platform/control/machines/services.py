@@ -220,9 +220,12 @@ def reconcile(*, host: Host) -> None:
     for machine_id, row in rows.items():
         if machine_id in reports or row.lifecycle != Lifecycle.WANTED or not row.policy_sent:
             continue  # without `policy_sent` the host was never told: the deploy that declared it will
+        fresh = Machine.objects.select_related("environment__app", "release", "host").get(id=row.id)
+        if fresh.lifecycle != Lifecycle.WANTED:
+            continue  # retired, and perhaps removed, while the host was being asked
         logger.warning("host lost a machine: sending it again", host=host.name, machine=machine_id)
         observe.take_lost(row, MachineState.STOPPED.value, "the host had lost it; started again from its release")
-        start(machine=Machine.objects.select_related("environment__app", "release", "host").get(id=row.id))
+        start(machine=fresh)
 
 
 def _policy_text(policy: Policy) -> str:

@@ -5,6 +5,8 @@ Every task is safe to run twice.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from celery import shared_task
 
 from control import log
@@ -34,16 +36,29 @@ def reconcile() -> None:
 def sweep() -> None:
     """Remove retired machines that are drained, and pass on policies that changed."""
     rows = Machine.objects.select_related("environment__app", "release", "host")
+    away: set[int] = set()  # a host that does not answer is asked once a sweep, not once a machine
     for machine in rows.filter(lifecycle=Lifecycle.RETIRING.value).order_by("drain_until")[:SWEEP_MAX]:
-        try:
-            services.remove_if_drained(machine=machine)
-        except (RetryLater, HostRefused) as e:
-            logger.warning("machine not removed yet", machine=machine.id.hex, error=str(e))
-    for machine in rows.filter(lifecycle=Lifecycle.WANTED.value).exclude(policy_sent="")[:SWEEP_MAX]:
-        try:
-            services.sync_policy(machine=machine)
-        except (RetryLater, HostRefused) as e:
-            logger.warning("policy not passed on yet", machine=machine.id.hex, error=str(e))
+        _each(away, machine, services.remove_if_drained)
+    for machine in rows.filter(lifecycle=Lifecycle.WANTED.value).exclude(policy_sent="").iterator():
+        _each(away, machine, services.sync_policy)
+
+
+class Verb(Protocol):
+    """A verb of `services` on one machine."""
+
+    def __call__(self, *, machine: Machine) -> object: ...
+
+
+def _each(away: set[int], machine: Machine, verb: Verb) -> None:
+    if machine.host_id in away:
+        return
+    try:
+        verb(machine=machine)
+    except RetryLater as e:
+        away.add(machine.host_id)
+        logger.warning("host away during the sweep", host=machine.host.name, error=str(e))
+    except HostRefused as e:
+        logger.warning("machine not swept", machine=machine.id.hex, error=str(e))
 
 
 @shared_task(name="machines.remove")

@@ -1,7 +1,8 @@
 """`git http-backend` as a CGI child: the body streams in, the answer streams out, and no pack is ever held in memory.
 
-The child ends with its client: a pusher who hangs up is noticed at once, also while nothing is written, and git then drops what it
-had not accepted. What was accepted is a row and a source in the spool by then, and goes on without git; the same push again joins it.
+The child ends with its client: a pusher who hangs up is noticed at once, also while nothing is written, and git then
+drops what it had not accepted. What was accepted is a row and a source in the spool by then, and goes on without git;
+the same push again joins it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ HEAD_BYTES_MAX = 16 * 1024
 PUSH_LIMIT_S = 40 * 60  # upload, build and deploy
 CLONE_LIMIT_S = 10 * 60
 WATCH_MS = 500
+# Should web itself be killed, the kernel ends git too: an orphan that moves the branch later would race with the next
+# push.
+COMMAND = ("setpriv", "--pdeathsig", "TERM", "--", "git", "http-backend")
 DISCARD_BYTES_MAX = 512 * 1024 * 1024
 PUMP_END_S = 5.0
 KILL_WAIT_S = 5.0
@@ -59,7 +63,7 @@ class Backend:
         self._upload_complete = threading.Event()
         self._ended = threading.Lock()
         self._process = subprocess.Popen(
-            ["git", "http-backend"],
+            COMMAND,
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ from control.accounts.queries import user_of_token
 from control.applications.models import App
 from control.applications.queries import app_of
 from control.sources import repositories, spool, tickets
-from control.sources.backend import CLONE_LIMIT_S, PUSH_LIMIT_S, BadAnswer, Backend, Body
+from control.sources.backend import CLONE_LIMIT_S, PUSH_LIMIT_S, Backend, BadAnswer, Body
 from control.sources.slots import SLOTS
 
 SERVICES = frozenset({"git-upload-pack", "git-receive-pack"})
@@ -131,10 +131,10 @@ def _cgi_environment(
     if path == "git-receive-pack":
         push_id = uuid.uuid4()
         environment |= {
-            "BURROW_PUSH_URL": f"{settings.INTERNAL_URL}/internal/v1/push",
-            "BURROW_PUSH_TICKET": tickets.issue(tickets.Ticket(push_id, app.id, user.id)),
-            "BURROW_PUSH_SOURCE": str(spool.source_path(push_id)),
-            "BURROW_PUSH_ARCHIVE_BYTES_MAX": str(ARCHIVE_BYTES_MAX),
+            "PUSH_URL": f"{settings.INTERNAL_URL}/internal/v1/push",
+            "PUSH_TICKET": tickets.issue(tickets.Ticket(push_id, app.id, user.id)),
+            "PUSH_SOURCE": str(spool.source_path(push_id)),
+            "PUSH_ARCHIVE_BYTES_MAX": str(ARCHIVE_BYTES_MAX),
         }
     return environment
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
-
 import pytest
-from django.core.management import call_command
 
 from control.accounts import queries, services
 from control.accounts.models import ApiToken, User
@@ -77,21 +73,3 @@ def test_an_inactive_user_has_no_valid_token() -> None:
 @pytest.mark.parametrize("secret", ["", "burrow_", "burrow_" + "x" * 43, "x" * 5000, "burrow_\ud800"])
 def test_what_is_no_token_names_nobody(secret: str) -> None:
     assert queries.user_of_token(secret) is None
-
-
-def bootstrap(monkeypatch: pytest.MonkeyPatch, **wanted: str | None) -> dict[str, str]:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(wanted)))
-    out = io.StringIO()
-    call_command("bootstrap", stdout=out)
-    answer: dict[str, str] = json.loads(out.getvalue())
-    return answer
-
-
-def test_bootstrap_makes_the_first_user_and_keeps_what_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = bootstrap(monkeypatch, email="root@example.test", password=rows.PASSWORD, token=None)
-    again = bootstrap(monkeypatch, email="root@example.test", password="something else", token=first["token"])
-    assert again == first
-    assert User.objects.get().check_password(rows.PASSWORD)
-    renewed = bootstrap(monkeypatch, email="root@example.test", password=rows.PASSWORD, token="burrow_lost")
-    assert renewed["token"] != first["token"]
-    assert queries.user_of_token(renewed["token"]) == User.objects.get()

@@ -22,7 +22,7 @@ from control.sources import repositories
 from hosts.wire.commands import Failure
 from tests.platform import rows
 from tests.platform.fakehost import FakeEdge, FakeHost
-from tests.platform.sources.conftest import Control, Repository, make_repository, status_of
+from tests.platform.sources.conftest import Control, Repository, free_port, make_repository, running_web, status_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 WAIT_S = 60
@@ -240,3 +240,39 @@ def test_the_spool_is_empty_in_the_end(repository: Repository, app: App, edge: F
         time.sleep(0.1)
     assert not list(Path(settings.SPOOL).iterdir())
     assert queries.deploys_of(app)[0].outcome == Outcome.SUCCEEDED
+
+
+def test_web_that_is_killed_in_mid_push_loses_nothing(
+    control: Control, app: App, token: str, edge: FakeEdge, host: FakeHost, tmp_path: Path
+) -> None:
+    port = free_port()
+    remote = f"http://token:{token}@127.0.0.1:{port}/{app.slug}.git"
+    repository = make_repository(tmp_path / "work", remote)
+    host.plan(app.slug).hold_build = True
+    with running_web(port) as web:
+        push = subprocess.Popen(
+            ["git", "push", remote, "main"],
+            cwd=repository.path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(repository.path), "GIT_TERMINAL_PROMPT": "0"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with push:
+            assert push.stderr is not None
+            next(line for line in push.stderr if "Installing flask" in line)
+            for process in (worker_of(web), web.pid):
+                os.kill(process, signal.SIGKILL)
+            assert push.wait(WAIT_S) != 0
+    host.plan(app.slug).hold_build = False
+    assert wait_for_outcome(app).outcome == Outcome.SUCCEEDED
+    with running_web(port):
+        again = repository.push()
+    assert again.returncode == 0, again.stderr
+    assert Deploy.objects.count() == 1
+    assert head(app) == repository.git("rev-parse", "HEAD").stdout.strip()
+
+
+def worker_of(web: subprocess.Popen[bytes]) -> int:
+    """gunicorn's one worker process."""
+    children = Path(f"/proc/{web.pid}/task/{web.pid}/children").read_text().split()
+    return int(children[0])
