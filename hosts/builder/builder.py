@@ -1,7 +1,7 @@
 """Builds a push in a machine of its own and takes the image out of it, without ever mounting what a guest wrote.
 
-The machine gets the source as a raw disk and leaves the image on another; its answers are checked like any guest's. Once it
-says it is done it is killed before its output is read, so that nothing changes under the hash.
+The machine gets the source as a raw disk and leaves the image on another; its answers are checked like any guest's.
+Once it says it is done it is killed before its output is read, so that nothing changes under the hash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What kind of app a source tree is, from its file names and a few small files. Pure: no disk, no network, no clock.
 
-Runs inside the builder machine. A Procfile says how to start and wins over every guess; the dependency files say what to
-install; where nothing can be started the answer lists what was looked for and what is there.
+Runs inside the builder machine. A Procfile says how to start and wins over every guess; the dependency files say what
+to install; where nothing can be started the answer lists what was looked for and what is there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 PYTHON_ENTRIES = ("app.py", "main.py", "server.py", "wsgi.py", "asgi.py", "run.py", "manage.py")
-NODE_ENTRIES = ("server.js", "index.js", "app.js", "main.js", "server.mjs", "index.mjs", "src/server.js", "src/index.js")
+NODE_ENTRIES = (
+    "server.js",
+    "index.js",
+    "app.js",
+    "main.js",
+    "server.mjs",
+    "index.mjs",
+    "src/server.js",
+    "src/index.js",
+)
 STATIC_FOLDERS = (".", "public", "dist", "site", "docs")
 # What site generators leave their pages in.
 BUILT_FOLDERS = ("dist", "build", "out", "public", "_site", ".")
@@ -55,7 +64,7 @@ class Detected:
 
 
 def detect(files: Collection[str], read: Read) -> Detected:
-    """`files`: paths relative to the top, folders without a slash at the end; `read`: a small text file, None if not there."""
+    """The kind and its commands. `files`: paths from the top; `read`: a small text file, or None."""
     tree = frozenset(files)
     requirements = _requirements(tree, read)
     package = _package(tree, read)
@@ -177,16 +186,19 @@ def _nothing(tree: frozenset[str], tried: list[str]) -> str:
     top = sorted({name.split("/")[0] + ("/" if "/" in name else "") for name in tree})
     # A folder is named once, with its slash, whether or not the listing holds the folder itself.
     top = [n for n in top if n + "/" not in top]
-    shown = ", ".join(top[:MAX_NAMES_SHOWN]) + (f" and {len(top) - MAX_NAMES_SHOWN} more" if len(top) > MAX_NAMES_SHOWN else "")
+    shown = ", ".join(top[:MAX_NAMES_SHOWN]) + (
+        f" and {len(top) - MAX_NAMES_SHOWN} more" if len(top) > MAX_NAMES_SHOWN else ""
+    )
     below = sorted(
         name
         for name in tree
         if name.count("/") == 1 and name.split("/")[1] in ("package.json", "requirements.txt", "Procfile")
     )
-    parts = [
-        "nothing to run: looked for a Procfile with a `web` line, requirements.txt or pyproject.toml with a Python file "
-        "to start, package.json with a `start` script or a main file, and index.html"
-    ]
+    looked_for = (
+        "nothing to run: looked for a Procfile with a `web` line, requirements.txt or pyproject.toml with a Python "
+        "file to start, package.json with a `start` script or a main file, and index.html"
+    )
+    parts = [looked_for]
     parts += [f"found {t}" for t in tried]
     parts.append(f"at the top there is {shown}" if top else "the push holds no file")
     if below:

@@ -68,8 +68,10 @@ def _node(package: NodePackage, lock_head: str) -> tuple[list[BuildStep], list[s
 
 
 def _script(package: NodePackage, name: str, runner: str, tool: str) -> str:
-    """The script itself where nothing is lost by it: a package manager takes seconds to start one. Hooks, and Yarn's own way of
-    finding packages, need theirs."""
+    """The script itself where nothing is lost by it, since a package manager takes seconds to start one.
+
+    Hooks, and Yarn's own way of finding packages, need theirs.
+    """
     if {f"pre{name}", f"post{name}"} & package.scripts.keys() or tool.startswith("@yarnpkg"):
         return f"{runner} run {name}"
     return package.scripts[name]

@@ -1,4 +1,4 @@
-"""Runs a build's commands inside the builder machine and says what ended them: their own failure, time, disk or memory."""
+"""Runs a build's commands inside the builder machine and says what ended them: a failure, time, disk or memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APP_ID = 1000
 SHELL = 'echo 0 >/proc/self/oom_score_adj; exec sh -c "$1"'
 
 
-class Failed(Exception):
+class Failed(Exception):  # noqa: N818 - reads as the fact it states
     """The build is over; code and sentence are the user's to read."""
 
     def __init__(self, code: str, phase: str, message: str) -> None:
@@ -69,7 +69,7 @@ class Runner:
         failure: str = "build:step_failed",
         watched: Path | None = None,
     ) -> None:
-        """Run `sh -c command`, its output told line by line (quiet: kept for the failure). Failed says what went wrong."""
+        """Run `sh -c command`, its output told line by line, or kept for the failure (`quiet`); Failed if it fails."""
         self._no_space = False
         self._tail = []
         kills_before = _oom_kills()

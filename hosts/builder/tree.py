@@ -35,7 +35,7 @@ def read_small(root: Path, name: str) -> str | None:
         handle = os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with open(handle, "rb") as file:
+    with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return None
         return file.read(MAX_READ_BYTES).decode("utf-8", "replace")
@@ -46,7 +46,11 @@ def lfs_pointers(root: Path, names: list[str]) -> list[str]:
     found = []
     for name in names:
         status = os.lstat(root / name)
-        if stat.S_ISREG(status.st_mode) and status.st_size in LFS_SIZES and (root / name).read_bytes().startswith(LFS_HEAD):
+        if (
+            stat.S_ISREG(status.st_mode)
+            and status.st_size in LFS_SIZES
+            and (root / name).read_bytes().startswith(LFS_HEAD)
+        ):
             found.append(name)
     return found
 
@@ -75,4 +79,4 @@ def _files(root: Path) -> Iterator[str]:
     for folder, folders, files in os.walk(root, followlinks=False):
         folders[:] = sorted(set(folders) - SKIPPED)
         for name in files:
-            yield os.path.relpath(os.path.join(folder, name), root)
+            yield str(Path(folder, name).relative_to(root))

@@ -1,4 +1,4 @@
-"""What a builder machine may say at its end, checked: the image's length and how the app is started, or a known failure."""
+"""What a builder machine may say at its end, checked: how long its image is and what starts it, or a known failure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A build from inside its machine: unpack, look, install, build, pack; everything a stranger wrote runs as the app's user.
+"""A build from inside its machine: unpack, look, install, build, pack. A stranger's code runs as the app's user only.
 
-Started by the guest agent with a job file; tells its news as JSON lines on standard output: {"phase"}, {"line"}, and at the
-end {"done"} or {"failed"}. The machine is thrown away afterwards, so nothing is tidied up.
+Started by the guest agent with a job file; tells its news as JSON lines on standard output: {"phase"}, {"line"}, and at
+the end {"done"} or {"failed"}. The machine is thrown away afterwards, so nothing is tidied up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -58,7 +57,9 @@ def _build(runner: Runner) -> dict[str, object]:
     runner.enter("detecting")
     with _device("source").open("rb") as source:
         # tar refuses `..` and absolute names, and as the app's user it can make no device and own nothing of root's.
-        runner.run("tar -xf - --no-same-owner --no-same-permissions", stdin=source, quiet=True, failure="build:bad_source")
+        runner.run(
+            "tar -xf - --no-same-owner --no-same-permissions", stdin=source, quiet=True, failure="build:bad_source"
+        )
     names = tree.listing(APP)
     _refuse_absent(names)
     try:

@@ -1,4 +1,7 @@
-"""What a guest agent may answer, checked: everything here comes from a machine that a stranger's code may have taken over."""
+"""What a guest agent may answer, checked.
+
+Everything here comes from a machine that a stranger's code may have taken over.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The host's end of the guest agent's wire: one JSON line each way over TCP, one connection per call.
 
-Nothing is kept open between calls: a checkpoint or a fork holds its own idea of every connection, and a resumed guest would
-meet one from another past. Whatever comes back is checked (`answers`) before anything is done with it.
+Nothing is kept open between calls: a checkpoint or a fork holds its own idea of every connection, and a resumed guest
+would meet one from another past. Whatever comes back is checked (`answers`) before anything is done with it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ class GuestClient:
     async def resume(
         self, *, clock_ms: WallClock, entropy: bytes, timeout_s: float = CALL_TIMEOUT_S
     ) -> tuple[Step, ...]:
-        """Meet the resume contract. GuestError when clock or randomness could not be set: no request may reach the app."""
+        """Meet the resume contract.
+
+        GuestError when clock or randomness could not be set: no request may reach the app.
+        """
         request: dict[str, object] = {"op": "resume", "entropy": b64encode(entropy).decode()}
         return (await self._call_with_clock(request, clock_ms, timeout_s)).steps()
 
@@ -152,7 +155,10 @@ class GuestClient:
         await self._call({"op": "stop", "grace_s": grace_s}, grace_s + MARGIN_S)
 
     async def exec(self, command: str, timeout_s: float = 30.0) -> ExecResult:
-        """Run a shell command beside the app, as the app's user. The output is the stranger's: show it through `sanitise`."""
+        """Run a shell command beside the app, as the app's user.
+
+        The output is the stranger's: show it through `sanitise`.
+        """
         answer = await self._call({"op": "exec", "command": command, "timeout_s": timeout_s}, timeout_s + MARGIN_S)
         return ExecResult(
             answer.number("exit_code", low=-64, high=255),
@@ -163,7 +169,7 @@ class GuestClient:
     async def build(
         self, job: dict[str, object], *, clock_ms: WallClock, entropy: bytes, nameservers: Sequence[str]
     ) -> AsyncGenerator[dict[str, object], None]:
-        """Run a build in a builder machine: its news, one JSON object each, as they come. Bounded by the caller's time-out."""
+        """Run a build in a builder machine and yield its news as they come. The caller's time-out bounds it."""
         request = {
             "op": "build",
             "job": job,
@@ -187,7 +193,7 @@ class GuestClient:
         return answer
 
     async def _call_with_clock(self, request: dict[str, object], clock_ms: WallClock, timeout_s: float) -> Answer:
-        """A request that sets the guest's clock: the time is read when the connection stands, and sent again if that took long."""
+        """A request that sets the clock: the time is read once the connection stands, and sent again if that is old."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s), self._connection(timeout_s) as (reader, writer):

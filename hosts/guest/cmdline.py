@@ -34,8 +34,8 @@ def kernel_cmdline(role: Role = Role.MACHINE, *, tsc_khz: int = 0) -> str:
     """`tsc_khz` is needed under TCG (hosts.guest.tsc) and must be 0 under KVM, which tells its guests by itself."""
     words = [*COMMON, f"burrow.role={role}"]
     if tsc_khz:
-        # reliable: with two vCPUs the kernel would find the counters unequal (TCG runs them by turns) and fall back to counting
-        # ticks, of which a busy host delivers too few. All vCPUs read the host's one counter.
+        # reliable: with two vCPUs the kernel would find the counters unequal (TCG runs them by turns) and fall back to
+        # counting ticks, of which a busy host delivers too few. All vCPUs read the host's one counter.
         words += [f"tsc_early_khz={tsc_khz}", "tsc=reliable"]
     return " ".join(words)
 

@@ -1,7 +1,7 @@
 """Makes a line a guest printed safe to show: in a terminal, in a log, in a page.
 
-Whatever comes out of a machine was written by a stranger. Control characters and the marks that reorder text become visible
-escapes; colours are dropped, since half a colour code is worse than none.
+Whatever comes out of a machine was written by a stranger. Control characters and the marks that reorder text become
+visible escapes; colours are dropped, since half a colour code is worse than none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ MAX_LINE_CHARS = 2000
 # Colours and styles only: dropped. Every other sequence (cursor, title, clipboard, links) is shown as what it is.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # C0 but tab, DEL, C1, line and paragraph separators, bidi and invisible marks, byte order mark, lone surrogates.
-_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def sanitise(line: str) -> str:

@@ -16,12 +16,13 @@ from pathlib import Path
 READ_COUNTER = bytes.fromhex("0f3148c1e2204809d0c3")
 MEASURE_S = 0.1
 SAMPLES = 50
-# The command line is part of what a snapshot must match, so a fresh measurement this close to the kept one changes nothing.
+# The command line is part of what a snapshot must match, so a fresh measurement this close to the kept one changes
+# nothing.
 SAME_PER_MILLION = 50
 
 
 def host_tsc_khz(remembered: Path) -> int:
-    """The counter's rate in kHz: the one kept in `remembered` as long as it still holds, else measured and kept. Takes 0.1 s."""
+    """The counter's rate in kHz: as kept in `remembered` while that holds, else as measured now. Takes 0.1 s."""
     measured = _measure_khz()
     try:
         kept = int(remembered.read_text())

@@ -1,10 +1,12 @@
-"""A host's real parts for tests that boot real guests: QEMU, namespaces, disks and the guest images deploy/images/build makes.
+"""A host's real parts for tests that boot real guests: QEMU, namespaces, disks and the guest images deploy/images/build
+makes.
 
 Images come out of the builder's own cache, so only the first test of the first run on a machine waits for them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from collections.abc import AsyncIterator
@@ -45,7 +47,9 @@ def guest_images() -> Path:
 
 def nameservers() -> tuple[str, ...]:
     """This machine's own, IPv4 only, as a host's namespaces have no other."""
-    return tuple(re.findall(r"^nameserver\s+(\d+\.\d+\.\d+\.\d+)\s*$", Path("/etc/resolv.conf").read_text(), re.MULTILINE))
+    return tuple(
+        re.findall(r"^nameserver\s+(\d+\.\d+\.\d+\.\d+)\s*$", Path("/etc/resolv.conf").read_text(), re.MULTILINE)
+    )
 
 
 @dataclass
@@ -122,7 +126,7 @@ class RealHost:
     ) -> tuple[BuiltImage | Failure, Lines]:
         """Build a folder as if it had been pushed."""
         source = self.folder / f"source-{slot}.tar"
-        subprocess.run(["tar", "-cf", source, "-C", app, "."], check=True, timeout=60)
+        await asyncio.to_thread(_pack, app, source)
         place = BuildPlace(slot, machine_uid(INSTANCE, slot), self.folder / f"build-{slot}")
         place.folder.mkdir(mode=0o700)
         settings = BuilderSettings(
@@ -138,6 +142,10 @@ class RealHost:
         )
         watch = Lines([], [])
         return await builder.build(BuildSpec(BUILD_ID, "sample", timeout_s), source, place, watch), watch
+
+
+def _pack(app: Path, source: Path) -> None:
+    subprocess.run(["tar", "-cf", source, "-C", app, "."], check=True, timeout=60)
 
 
 @asynccontextmanager

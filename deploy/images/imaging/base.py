@@ -64,9 +64,7 @@ def make(cache: Path, *, refresh: bool) -> BaseParts:
 
 
 def _suite() -> str:
-    release = dict(
-        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
-    )
+    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     name, suite = release.get("ID", ""), release.get("VERSION_CODENAME", "").strip('"')
     if name != "debian" or not suite:
         raise BuildError(f"images are made on Debian 12 or 13; this machine says it is {name or 'unknown'}")
@@ -225,5 +223,5 @@ def _dress(tree: Path) -> None:
 
 
 def _python_version(tree: Path) -> str:
-    name = os.readlink(tree / "usr/bin/python3")  # "python3.11"
+    name = str((tree / "usr/bin/python3").readlink())  # "python3.11"
     return name.removeprefix("python")

@@ -6,7 +6,6 @@ time (it takes a moment), byte for byte the same from the same files.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import stat
@@ -84,8 +83,19 @@ def _compile(library: Path, guest_python: str) -> None:
         say(f"initramfs: not compiled ahead (guest Python {guest_python}, here {version or 'none'})")
         return
     run(
-        [str(COMPILER), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(library), "-p",
-         "/run/burrow/lib", str(library)],
+        [
+            str(COMPILER),
+            "-m",
+            "compileall",
+            "-q",
+            "--invalidation-mode",
+            "unchecked-hash",
+            "-s",
+            str(library),
+            "-p",
+            "/run/burrow/lib",
+            str(library),
+        ],
         what="compiling the guest agent",
     )
 
@@ -105,7 +115,7 @@ def _entries(tree: Path, executable: set[Path]) -> Iterator[bytes]:
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
         if path.is_symlink():
-            mode, content = stat.S_IFLNK | 0o777, os.readlink(path).encode()
+            mode, content = stat.S_IFLNK | 0o777, bytes(path.readlink())
         elif path.is_dir():
             mode, content = stat.S_IFDIR | 0o755, b""
         else:

@@ -1,8 +1,8 @@
 """Debian's cloud kernel and the few modules a guest needs, taken out of the package without installing it.
 
-The package's own hooks (initramfs, boot loader) never run: the host's boot is none of our business. The kernel is unpacked
-to its plain ELF: a guest under TCG would spend half a second on that at every boot, and QEMU starts faster from it, resumes
-included. Modules come with a `modules.dep` of our own, worked out from each file's `depends=`.
+The package's own hooks (initramfs, boot loader) never run: the host's boot is none of our business. The kernel is
+unpacked to its plain ELF: a guest under TCG would spend half a second on that at every boot, and QEMU starts faster
+from it, resumes included. Modules come with a `modules.dep` of our own, worked out from each file's `depends=`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ SIGNED = b"~Module signature appended~\n"
 
 @dataclass(frozen=True, slots=True)
 class KernelParts:
-    """A bootable kernel, and a folder as under /lib/modules: `release` names it, `folder` holds modules and modules.dep."""
+    """A bootable kernel, and a folder as under /lib/modules.
+
+    `release` names it, `folder` holds modules and modules.dep.
+    """
 
     image: Path
     release: str
@@ -75,9 +78,11 @@ def _newest() -> tuple[str, str]:
         if refresh:
             say("kernel: refreshing the package lists")
             run(["apt-get", "update", "-q"], what="refreshing the package lists")
-        shown = run(["apt-cache", "show", "--no-all-versions", METAPACKAGE], what="looking for the kernel") if (
-            refresh or _is_known()
-        ) else ""
+        shown = (
+            run(["apt-cache", "show", "--no-all-versions", METAPACKAGE], what="looking for the kernel")
+            if (refresh or _is_known())
+            else ""
+        )
         found = re.search(r"^Depends:.*?(linux-image-[0-9][^\s,]*) \(= ([^)]+)\)", shown, re.MULTILINE)
         if found:
             return found[1], found[2]
@@ -126,7 +131,10 @@ def _plain(image: bytes) -> bytes:
 
 
 def _unsigned(module: bytes) -> bytes:
-    """Without Debian's signature: the guest would check it at every boot, and the file is vouched for by apt already."""
+    """Without Debian's signature.
+
+    The guest would check it at every boot, and the file is vouched for by apt already.
+    """
     if not module.endswith(SIGNED):
         return module
     end = len(module) - len(SIGNED)

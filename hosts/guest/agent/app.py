@@ -1,7 +1,7 @@
 """The app: started, watched, restarted with a growing delay, found by the ports it listens on.
 
-Phases: idle -> running -> (it ended) backoff -> running; exited when it ended before it ever listened, since starting it
-again would only hide why; stopped when the host asked. While it runs, a forward exists for each loopback-only port.
+Phases: idle -> running -> (it ended) backoff -> running; exited when it ended before it ever listened, since starting
+it again would only hide why; stopped when the host asked. While it runs, a forward exists for each loopback-only port.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs `hosts.builder.worker` in a builder machine and hands its JSON lines to the host as they come.
 
-The worker is a process of its own: it may import what it likes and the agent stays small. Its output waits while the host
-is slow to read; a host that is gone ends it.
+The worker is a process of its own: it may import what it likes and the agent stays small. Its output waits while the
+host is slow to read; a host that is gone ends it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A process the agent starts, nearly always as the app's user: forked, placed in a control group, its output read through one pipe.
+"""A process the agent starts, nearly always as the app's user: in a control group, its output read through one pipe.
 
-fork and exec by hand, since importing subprocess would slow every cold boot; the agent is single-threaded, which is what
-makes that safe. The end is seen through a pidfd, so that no signal handler is needed.
+fork and exec by hand, since importing subprocess would slow every cold boot; the agent is single-threaded, which is
+what makes that safe. The end is seen through a pidfd, so that no signal handler is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,18 @@ CANNOT_START = 126
 class Child:
     """One process, from fork to the last byte of its output."""
 
-    __slots__ = ("_ended", "_group", "_kernel", "_loop", "_on_exit", "_on_output", "_pidfd", "_pipe", "exit_code", "pid")
+    __slots__ = (
+        "_ended",
+        "_group",
+        "_kernel",
+        "_loop",
+        "_on_exit",
+        "_on_output",
+        "_pidfd",
+        "_pipe",
+        "exit_code",
+        "pid",
+    )
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Carries connections from the machine's outside address to an app that listens on loopback only.
 
-Plain byte pipes with a bounded buffer each way and half-close kept. A forward holds its port at the outside address only,
-so it must go as soon as the app stops listening: the app's next bind to 0.0.0.0 would fail otherwise.
+Plain byte pipes with a bounded buffer each way and half-close kept. A forward holds its port at the outside address
+only, so it must go as soon as the app stops listening: the app's next bind to 0.0.0.0 would fail otherwise.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Forward:
             self._on_refused()
             return
         for end in (outer, inner):
-            end.setblocking(False)
+            end.setblocking(False)  # noqa: FBT003 - its signature
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pipes.add(Pipe(self._loop, outer, inner, self._pipes.discard))
 
@@ -74,9 +74,7 @@ class Pipe:
 
     __slots__ = ("_done", "_loop", "_pending", "_read_open", "_sockets", "_write_open")
 
-    def __init__(
-        self, loop: Loop, one: socket.socket, other: socket.socket, done: Callable[[Pipe], None]
-    ) -> None:
+    def __init__(self, loop: Loop, one: socket.socket, other: socket.socket, done: Callable[[Pipe], None]) -> None:
         self._loop = loop
         self._sockets = (one, other)
         self._pending = [b"", b""]  # what waits to be written to each

@@ -1,7 +1,7 @@
 """The app's own `after_resume`: told that time has passed, so that it can drop dead connections and reseed itself.
 
-Either an executable the release brings, or BURROW_AFTER_RESUME: an HTTP path (POST, to be answered with any status below
-400) or a shell command. Bounded in time and never fatal: an app's mistake must not cost it its memory.
+Either an executable the release brings, or BURROW_AFTER_RESUME: an HTTP path (POST, to be answered with any status
+below 400) or a shell command. Bounded in time and never fatal: an app's mistake must not cost it its memory.
 """
 
 from __future__ import annotations

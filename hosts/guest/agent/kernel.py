@@ -45,9 +45,7 @@ class Kernel:
         """Name the machine and tell it where names are resolved."""
         socket.sethostname(hostname)
         _replace("/etc/hostname", hostname + "\n")
-        _replace(
-            "/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {hostname}\n::1 localhost ip6-localhost ip6-loopback\n"
-        )
+        _replace("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {hostname}\n::1 localhost ip6-localhost ip6-loopback\n")
         _replace("/etc/resolv.conf", "".join(f"nameserver {n}\n" for n in nameservers))
         if not os.path.getsize("/etc/machine-id"):
             _replace("/etc/machine-id", os.urandom(16).hex() + "\n")

@@ -1,6 +1,7 @@
 """A single-threaded epoll loop with timers. Everything in the agent happens on it, so nothing needs a lock.
 
-A callback that raises is reported on the console and the loop goes on: the machine is lost to its host if the agent dies.
+A callback that raises is reported on the console and the loop goes on: the machine is lost to its host if the agent
+dies.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Loop:
         self._stopping = False
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call back with the ready events whenever `fd` is ready for any of `events` (again: change what is watched)."""
+        """Call back whenever `fd` is ready for any of `events`; called again, it changes what is watched."""
         if fd in self._callbacks:
             self._poll.modify(fd, events)
         else:

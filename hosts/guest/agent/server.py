@@ -15,9 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Prepared once: `json.loads` and `json.dumps` go through regular expressions and a new encoder at each call, code that a guest
-# which was just resumed has to have translated while someone waits.
-_scan = json.JSONDecoder().scan_once
+# Prepared once: `json.loads` and `json.dumps` go through regular expressions and a new encoder at each call, code that
+# a guest which was just resumed has to have translated while someone waits.
+_scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024  # a start may carry every variable of an app, a build the operator's CA bundle
@@ -32,7 +32,9 @@ class Connection:
 
     __slots__ = ("_busy", "_handle", "_incoming", "_loop", "_outgoing", "_socket", "_watched", "on_close", "on_drained")
 
-    def __init__(self, loop: Loop, sock: socket.socket, handle: Callable[[Connection, dict[str, object]], None]) -> None:
+    def __init__(
+        self, loop: Loop, sock: socket.socket, handle: Callable[[Connection, dict[str, object]], None]
+    ) -> None:
         self._loop = loop
         self._socket: socket.socket | None = sock
         self._handle = handle

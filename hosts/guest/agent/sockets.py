@@ -1,6 +1,7 @@
 """Which TCP ports the app listens on, read from /proc/net/tcp and tcp6, and which of them is the web server.
 
-Pure but for `read_tables`. Apps are found by looking: they bind 127.0.0.1, ignore PORT, or open a second port for metrics.
+Pure but for `read_tables`. Apps are found by looking: they bind 127.0.0.1, ignore PORT, or open a second port for
+metrics.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from hosts.guest.agent.child import Child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Protocol
 
     from hosts.guest.agent.app import App

@@ -1,7 +1,7 @@
 """Waits for the app to listen, and says what it found: the port, or why there is none.
 
-Answers at once where PORT is served or the app has ended; a port the app chose itself is given a moment, in which the one
-it was asked for may still come up beside it.
+Answers at once where PORT is served or the app has ended; a port the app chose itself is given a moment, in which the
+one it was asked for may still come up beside it.
 """
 
 from __future__ import annotations

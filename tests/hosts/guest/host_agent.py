@@ -1,7 +1,7 @@
 """The guest agent on a developer's machine: real sockets, real processes, only the kernel's side put in its place.
 
-Run by test_agent.py as a program of its own, because the agent forks and a test process has threads. Its app runs under a
-uid nobody else uses, so that only its own listening sockets are found.
+Run by test_agent.py as a program of its own, because the agent forks and a test process has threads. Its app runs under
+a uid nobody else uses, so that only its own listening sockets are found.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
     app = App(loop, kernel, OUTSIDE, str(folder / "start.json"))  # type: ignore[arg-type]
     server = Server(loop, (PEER, 0), PEER, Operations(loop, kernel, app).handle)  # type: ignore[arg-type]
     app.start_again()
-    print(server.port, flush=True)
+    print(server.port, flush=True)  # noqa: T201 - a program
     loop.run()
 
 

@@ -22,6 +22,7 @@ from tests.hosts.guest.host_agent import OUTSIDE
 
 pytestmark = pytest.mark.root
 
+ANYWHERE = "0.0.0.0"  # noqa: S104 - the app's choice, as apps make it
 PYTHON = "/usr/bin/python3"
 AGENT = Path(__file__).with_name("host_agent.py")
 ENTROPY = bytes(range(32))
@@ -118,7 +119,9 @@ def serve(host: str, port: int | str = "$PORT") -> str:
 
 def fetch(host: str, port: int, body: bytes = b"") -> bytes:
     with socket.create_connection((host, port), TIMEOUT_S) as sock:
-        sock.sendall(b"POST /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        sock.sendall(
+            b"POST /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
         answer = b""
         while block := sock.recv(65536):
             answer += block
@@ -140,13 +143,13 @@ async def test_sets_clock_randomness_and_name_before_the_app_starts(agent: Agent
 
 
 async def test_finds_an_app_that_listens_on_its_port(agent: Agent) -> None:
-    port = await agent.start(serve("0.0.0.0"))
-    assert await agent.listening() == Listening(port, (Socket("0.0.0.0", port),))
+    port = await agent.start(serve(ANYWHERE))
+    assert await agent.listening() == Listening(port, (Socket(ANYWHERE, port),))
 
 
 async def test_finds_an_app_that_ignores_its_port(agent: Agent) -> None:
     chosen = free_port()
-    await agent.start(serve("0.0.0.0", chosen))
+    await agent.start(serve(ANYWHERE, chosen))
     assert (await agent.listening()).port == chosen
 
 
@@ -190,10 +193,10 @@ async def test_a_command_that_does_not_exist_says_so_in_the_log(agent: Agent) ->
 
 
 async def test_starting_the_same_app_twice_changes_nothing(agent: Agent) -> None:
-    port = await agent.start(serve("0.0.0.0"))
+    port = await agent.start(serve(ANYWHERE))
     await agent.listening()
     pid = (await agent.client.status()).pid
-    await agent.start(serve("0.0.0.0"), port=port)
+    await agent.start(serve(ANYWHERE), port=port)
     assert (await agent.client.status()).pid == pid
 
 
@@ -255,14 +258,14 @@ async def test_resume_refuses_too_little_randomness(agent: Agent) -> None:
 
 
 async def test_resume_runs_the_apps_hook_command(agent: Agent) -> None:
-    await agent.start(serve("0.0.0.0"), env={"BURROW_AFTER_RESUME": "echo awake > $HOOK", "HOOK": "/dev/null"})
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "echo awake > $HOOK", "HOOK": "/dev/null"})
     await agent.listening()
     steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
     assert [step.name for step in steps] == ["clock", "random", "hook"]
 
 
 async def test_resume_calls_the_apps_hook_path(agent: Agent) -> None:
-    await agent.start(serve("0.0.0.0"), env={"BURROW_AFTER_RESUME": "/awake"})
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "/awake"})
     await agent.listening()
     steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
     assert steps[-1].name == "hook"
@@ -270,7 +273,7 @@ async def test_resume_calls_the_apps_hook_path(agent: Agent) -> None:
 
 
 async def test_a_failing_hook_is_reported_and_does_not_fail_the_resume(agent: Agent) -> None:
-    await agent.start(serve("0.0.0.0"), env={"BURROW_AFTER_RESUME": "exit 5"})
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "exit 5"})
     await agent.listening()
     steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
     assert steps[-1].name == "hook_failed"
@@ -278,7 +281,7 @@ async def test_a_failing_hook_is_reported_and_does_not_fail_the_resume(agent: Ag
 
 
 async def test_a_hook_that_hangs_is_cut_off(agent: Agent) -> None:
-    await agent.start(serve("0.0.0.0"), env={"BURROW_AFTER_RESUME": "sleep 60"})
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "sleep 60"})
     await agent.listening()
     steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
     assert steps[-1].name == "hook_failed"
@@ -287,7 +290,7 @@ async def test_a_hook_that_hangs_is_cut_off(agent: Agent) -> None:
 
 async def test_the_clock_is_set_again_when_the_answer_was_slow(agent: Agent) -> None:
     times = iter([1000, 2000])
-    await agent.start(serve("0.0.0.0"), env={"BURROW_AFTER_RESUME": "sleep 0.3"})
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "sleep 0.3"})
     await agent.listening()
     await agent.client.resume(clock_ms=lambda: next(times), entropy=ENTROPY)
     assert [note for note in agent.notes if note.startswith("clock")][-2:] == ["clock 1000", "clock 2000"]
@@ -348,7 +351,7 @@ async def test_a_peer_other_than_the_host_is_not_listened_to(agent: Agent) -> No
 
 
 async def test_an_agent_that_was_killed_starts_the_app_again(agent: Agent) -> None:
-    port = await agent.start(serve("0.0.0.0"))
+    port = await agent.start(serve(ANYWHERE))
     await agent.listening()
     agent.process.kill()
     agent.process.wait()

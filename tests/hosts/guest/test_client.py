@@ -139,17 +139,19 @@ async def test_hello_goes_on_asking_until_the_guest_is_there() -> None:
 
 async def test_the_time_is_read_after_the_connection_stands() -> None:
     seen: list[object] = []
-    async with guest(lambda r: seen.append(r.get("clock_ms")) or b'{"ok":true,"steps":[]}\n') as client:
-        slow = client._open_socket
+    now = [1]
+
+    def answer(request: dict[str, object]) -> bytes:
+        seen.append(request.get("clock_ms"))
+        return b'{"ok":true,"steps":[]}\n'
+
+    async with guest(answer) as client:
 
         async def open_slowly(timeout_s: float) -> socket.socket:
-            await asyncio.sleep(0.05)
-            nonlocal now
-            now = 2
-            return await slow(timeout_s)
+            now[0] = 2
+            return await client._open_socket(timeout_s)
 
-        now = 1
-        await GuestClient(open_slowly).resume(clock_ms=lambda: now, entropy=bytes(32))
+        await GuestClient(open_slowly).resume(clock_ms=lambda: now[0], entropy=bytes(32))
     assert seen == [2]
 
 
