@@ -26,11 +26,29 @@ TOP_LEVEL = {
 }  # fmt: skip
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base_utils"}
 MAX_LINES = 400
-# Source that has no test file of its own name, and where it is tested instead, or why there is nothing to test.
-TESTED_ELSEWHERE: dict[str, str] = {
-    "platform/control/errors.py": "two exceptions; each test of a refusal is about them",
-    "platform/control/wsgi.py": "run for real by tests/platform/sources/test_push.py",
-    "platform/control/worker.py": "run for real by tests/platform/sources/test_push.py",
+# Source that has no test file of its own name, and the one where it is tested instead.
+TESTED_ELSEWHERE = {
+    "hosts/guest/answers.py": "tests/hosts/guest/test_client.py",
+    "hosts/vmm/protocol.py": "tests/hosts/vmm/test_qemu.py",
+    "platform/control/errors.py": "tests/platform/api/test_api.py",
+    "platform/control/worker.py": "tests/platform/sources/test_push.py",
+    "platform/control/wsgi.py": "tests/platform/sources/test_push.py",
+    "tunnel/dial/data.py": "tests/tunnel/test_splice.py",
+    "tunnel/dial/limits.py": "tests/tunnel/test_dialer.py",
+    "tunnel/dial/target.py": "tests/tunnel/test_splice.py",
+    "tunnel/edge/control.py": "tests/tunnel/test_client.py",
+    "tunnel/edge/core.py": "tests/tunnel/test_exchange.py",
+    "tunnel/edge/hold.py": "tests/tunnel/test_wake.py",
+    "tunnel/edge/hosts.py": "tests/tunnel/test_links.py",
+    "tunnel/edge/limits.py": "tests/tunnel/test_wake.py",
+    "tunnel/edge/pipes.py": "tests/tunnel/test_exchange.py",
+    "tunnel/edge/server.py": "tests/tunnel/test_listener.py",
+    "tunnel/edge/upgraded.py": "tests/tunnel/test_upgrade.py",
+    "tunnel/proto/authority.py": "tests/tunnel/test_request.py",
+    "tunnel/proto/body.py": "tests/tunnel/test_response.py",
+    "tunnel/proto/errors.py": "tests/tunnel/test_request.py",
+    "tunnel/proto/fields.py": "tests/tunnel/test_request.py",
+    "tunnel/proto/forward.py": "tests/tunnel/test_response.py",
 }
 RUNS_ON_BARE_PYTHON = ("hosts/wire", "tunnel/wire", "hosts/guest/agent", "deploy/box")
 SHELL = re.compile(r"\bshell\s*=\s*True|\bos\.(?:system|popen)\(|\bsubprocess\.getoutput\(")

@@ -1,7 +1,7 @@
 """The kernel's IPv4 forwarding switch: the last box to go down puts it back as the first one found it.
 
-Host agents turn it on for machines that may reach the internet. It is one switch for the whole machine, so what was found
-is remembered for the machine, not for a box.
+Host agents turn it on for machines that may reach the internet. It is one switch for the whole machine, so what was
+found is remembered for the machine, not for a box.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class StartReport:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """GET /v1/machines/{id} (optional `?wait_s=N`: answers when the state is no longer booting/resuming, or after N s)."""
+    """GET /v1/machines/{id} (with `?wait_s=N`: when the state is no longer booting or resuming, or after N s)."""
 
     machine_id: MachineId
     state: MachineState

@@ -42,9 +42,9 @@ class EventKind(StrEnum):
 class Event:
     """One journal record. `seq` counts up by one per host journal; `event_id` is unique for ever.
 
-    For STATE: `state`, and `code`/`detail` where it failed. For SESSION_*: `session_id`, `started_at_ms`, `cause`, and once
-    ended `ended_at_ms`, `end_cause`. A SESSION_ENDED carries all of its session, so it may arrive without, or before, its
-    SESSION_STARTED. Times are Unix milliseconds.
+    For STATE: `state`, and `code`/`detail` where it failed. For SESSION_*: `session_id`, `started_at_ms`, `cause`, and
+    once ended `ended_at_ms`, `end_cause`. A SESSION_ENDED carries all of its session, so it may arrive without, or
+    before, its SESSION_STARTED. Times are Unix milliseconds.
     """
 
     event_id: str

@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: what must be true of the files, checked before any VMM starts, because QEMU checks next to nothing."""
+"""The manifest of a snapshot: what must be true of its files. Checked before any VMM starts: QEMU checks next to nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FileStamp:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One memory/state/disk triple of one instant. A pair is spent at `cont`: the state file is gone before vCPUs run."""
+    """One memory/state/disk triple of one instant. Spent at `cont`: the state file is gone before vCPUs run."""
 
     format: int
     machine_id: MachineId

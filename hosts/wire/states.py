@@ -1,6 +1,7 @@
 """The states of a machine and every legal move between them.
 
-All transitions live here. The table is pure: it reads no clock and does no IO. An illegal move raises and changes nothing.
+All transitions live here. The table is pure: it reads no clock and does no IO. An illegal move raises and changes
+nothing.
 """
 
 from __future__ import annotations
