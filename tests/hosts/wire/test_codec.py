@@ -1,4 +1,4 @@
-"""JSON to wire types and back: strict about what is known, indifferent to what is not, and equal to the golden bytes."""
+"""JSON to wire types and back: strict about what is known, indifferent to the rest, and equal to the golden bytes."""
 
 from __future__ import annotations
 
