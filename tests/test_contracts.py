@@ -58,7 +58,9 @@ def test_every_contract_is_kept(sources: Path) -> None:
 
 
 def test_every_contract_has_a_violation_here() -> None:
-    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     assert {contract["id"] for contract in configured} == set(VIOLATIONS)
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: what must be true of its files before any VMM starts. QEMU itself checks next to nothing."""
+"""The manifest of a snapshot: what must be true of its files before any VMM starts. QEMU checks next to nothing."""
 
 from __future__ import annotations
 
