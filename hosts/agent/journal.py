@@ -12,11 +12,13 @@ import asyncio
 import json
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
+from hosts.agent.clock import Clock
 from hosts.agent.durable import Scribe, replace_file, sync_folder
 from hosts.wire.codec import WireError, decode, encode
 from hosts.wire.events import Event, EventKind
@@ -166,6 +168,32 @@ class Journal:
         self._end += shift
         self._base_seq = base_seq
         self._acked = 0
+
+
+async def open_journal(path: Path, scribe: Scribe, clock: Clock) -> Journal:
+    """The journal, made if it is not there. A damaged one is set aside, and what is whole in it goes into a new one.
+
+    Serving must not wait for someone to repair a file. Events keep their ids, so control takes none of them twice.
+    """
+    try:
+        return await scribe.run(Journal, path, scribe, new_journal_id=clock.new_id())
+    except JournalError as e:
+        aside = path.with_name(f"{path.name}.damaged-{clock.wall_ms()}")
+        log.error("journal.damaged", error=str(e), set_aside=str(aside))
+        whole = await scribe.run(_whole_events, path)
+        await scribe.run(path.rename, aside)
+    journal = await scribe.run(Journal, path, scribe, new_journal_id=clock.new_id())
+    if whole:
+        await journal.append(*whole)
+    return journal
+
+
+def _whole_events(path: Path) -> list[Event]:
+    found = []
+    for line in path.read_bytes().splitlines():
+        with suppress(JournalError):
+            found.append(_parse(line))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ async def _settle(machine: Machine, alive_ms: int) -> Next:
     log.info("recover.machine", machine=machine.spec.machine_id, recorded=str(state))
     if state is MachineState.DESTROYED:
         return Next.DESTROY
+    await machine.parts.scribe.run(machine.parts.snapshots.reclaim, machine.snapshot)
     vm = await _adopt(machine)
     if state is MachineState.BOOTING:
         return _settle_boot(machine, vm, alive_ms)

@@ -22,7 +22,7 @@ from hosts.agent.durable import Scribe, make_folder
 from hosts.agent.fleet import Fleet, Slots
 from hosts.agent.http import ApiServer
 from hosts.agent.idle import Idler
-from hosts.agent.journal import Journal
+from hosts.agent.journal import open_journal
 from hosts.agent.parts import BaseImage, Limits, Parts
 from hosts.agent.reclaim import reclaim
 from hosts.agent.recover import carry_on, recover
@@ -98,6 +98,10 @@ class DiskSnapshots:
         """See `pair.has_pair`."""
         return pair.has_pair(files)
 
+    def reclaim(self, files: SnapshotFiles) -> None:
+        """See `checkpoint.reclaim`."""
+        checkpoint.reclaim(files)
+
     def has_checkpoint(self, files: SnapshotFiles) -> bool:
         """See `checkpoint.has_checkpoint`."""
         return checkpoint.has_checkpoint(files)
@@ -125,7 +129,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
     clock, scribe = Clock(), Scribe()
     for folder in (config.folder, config.machines, config.folder / "images"):
         await scribe.run(_folder, folder)
-    journal = Journal(config.folder / "journal", scribe, new_journal_id=clock.new_id())
+    journal = await open_journal(config.folder / "journal", scribe, clock)
     stamp = AliveStamp(config.folder / "alive", clock, scribe)
     vmm = await _vmm(config)
     # Under KVM a guest is told the counter's rate by KVM itself.

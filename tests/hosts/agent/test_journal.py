@@ -11,9 +11,10 @@ import pytest
 
 from hosts.agent import journal as journal_module
 from hosts.agent.durable import Scribe
-from hosts.agent.journal import Journal, JournalError
+from hosts.agent.journal import Journal, JournalError, open_journal
 from hosts.wire.events import Event, EventKind
 from hosts.wire.spec import MachineId
+from tests.fakes.clock import FakeClock
 
 MACHINE = MachineId("0" * 32)
 
@@ -172,3 +173,20 @@ async def test_appends_made_while_the_disk_is_busy_share_one_fsync(
     await asyncio.gather(*(journal.append(event(n)) for n in range(50)))
     assert synced <= 3
     await journal.close()
+
+
+async def test_an_agent_that_starts_on_a_damaged_journal_sets_it_aside_and_keeps_what_is_whole(
+    path: Path, scribe: Scribe
+) -> None:
+    clock = FakeClock()
+    first = await open_journal(path, scribe, clock)
+    await first.append(event(1), event(2), event(3))
+    await first.close()
+    data = bytearray(path.read_bytes())
+    data[data.index(b"1002")] ^= 1
+    path.write_bytes(data)
+    second = await open_journal(path, scribe, clock)
+    assert second.journal_id != first.journal_id
+    assert [(e.seq, e.event_id) for e in await second.batch()] == [(1, event(1).event_id), (2, event(3).event_id)]
+    assert len(list(path.parent.glob("journal.damaged-*"))) == 1
+    await second.close()
