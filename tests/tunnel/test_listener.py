@@ -48,6 +48,18 @@ async def test_an_app_that_never_answers_is_504(tunnel: World, monkeypatch: pyte
     await until(lambda: tunnel.backend.open_connections == 0)
 
 
+async def test_an_answer_that_has_begun_may_take_for_ever(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def events(visit: Visit) -> None:
+        await visit.read_body()
+        await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst")
+        await asyncio.sleep(2.5)  # longer than the limit and a sweep
+        await visit.send(b"-last")
+
+    monkeypatch.setattr("tunnel.edge.listener.RESPONSE_HEAD_S", 0.3)
+    tunnel.backend.replies[b"/events"] = events
+    assert (await tunnel.get("/events")).endswith(b"first-last")
+
+
 async def test_an_idle_connection_is_closed(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunnel.edge.listener.CLIENT_IDLE_S", 0.3)
     assert await tunnel.say(b"") == b""

@@ -60,7 +60,7 @@ class Exchange:
     _response_head: HeadBuffer | None = None  # from the first byte of an answer on
     _response_body: Body = _NO_BODY
     wants_data = False  # whether what the client sends belongs to this exchange
-    waits_since = 0.0  # when the whole request was with the app, in coarse time
+    waits_since = 0.0  # when the whole request was with the app, in coarse time; 0 once its answer has begun
 
     def __init__(self, core: Core, conn: ClientConnection, head: RequestHead, route: Route, forwarding: bytes) -> None:
         self._core = core
@@ -112,7 +112,7 @@ class Exchange:
             return
         if self._body.done:
             self.wants_data = False
-            self.waits_since = self._core.now
+            self.waits_since = self._core.now if self._at is _At.HEAD else 0.0
         if pipe is not None:
             pipe.transport.writelines(out)
         else:
@@ -283,15 +283,15 @@ class Exchange:
     def _answer(self, response: ResponseHead, data: bytes) -> None:
         self._response = response
         self._at = _At.BODY
+        self.waits_since = 0.0
         self._first_byte_s = self._core.time() - self._started
         # An answer before the end of the body: whatever follows it on this connection would be read as a request.
         early_bytes = bool(self._head.fields.upgrade) and self._conn.has_ahead
         self._close = self._close or self.wants_data or self._core.draining or early_bytes
         minor, framing, length = self._head.minor, response.framing, response.content_length
         head = response_head(response, minor=minor, close=self._close)
-        if (
-            framing is Framing.LENGTH and length == len(data) <= WHOLE_BYTES
-        ):  # all of it is here: the usual small answer
+        # All of it is here: the usual small answer.
+        if framing is Framing.LENGTH and length == len(data) <= WHOLE_BYTES:
             self._bytes_out = length
             self._conn.transport.write(head + data)
             self._finish(pipe_reusable=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,15 @@ from tunnel.edge.activity import Activity
 from tunnel.edge.control import ControlConnection, ControlConnections
 from tunnel.edge.core import Core
 from tunnel.edge.hosts import Hosts
-from tunnel.edge.limits import ACTIVITY_EVERY_S, KEPT_IDLE_S, KEPT_PER_MACHINE, SWEEP_EVERY_S
+from tunnel.edge.limits import (
+    ACTIVITY_EVERY_S,
+    CLIENT_KEEPALIVE_COUNT,
+    CLIENT_KEEPALIVE_IDLE_S,
+    CLIENT_KEEPALIVE_INTERVAL_S,
+    KEPT_IDLE_S,
+    KEPT_PER_MACHINE,
+    SWEEP_EVERY_S,
+)
 from tunnel.edge.links import HostConnection
 from tunnel.edge.listener import ClientConnection
 from tunnel.edge.pages import Pages
@@ -76,6 +85,8 @@ class Edge:
         self.link_port = links.sockets[0].getsockname()[1]
         self._servers.append(await self._listen_control(config.control_socket))
         http = await loop.create_server(lambda: ClientConnection(core), *config.http, backlog=BACKLOG)
+        for sock in http.sockets:
+            _keep_alive(sock)
         self._servers.append(http)
         self.http_port = http.sockets[0].getsockname()[1]
         core.ports = core.ports | {self.http_port}
@@ -151,6 +162,14 @@ class Edge:
                 activity_at = now
                 core.activity.update()
             await asyncio.sleep(SWEEP_EVERY_S)
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    """Accepted connections inherit it: a client that vanished must not keep its app awake for ever."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, CLIENT_KEEPALIVE_IDLE_S)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, CLIENT_KEEPALIVE_INTERVAL_S)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, CLIENT_KEEPALIVE_COUNT)
 
 
 def _make_way(path: Path) -> None:
