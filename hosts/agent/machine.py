@@ -27,7 +27,7 @@ from hosts.disk.space import usage_bytes
 from hosts.guest.client import AGENT_PORT
 from hosts.net.network import NetworkError
 from hosts.snapshots.files import Identity, SnapshotFiles
-from hosts.vmm.protocol import Vm, VmConfig
+from hosts.vmm.protocol import Vm, VmConfig, VmmError
 from hosts.wire.commands import Failure, MachineReport, SleepDepth, StartReport
 from hosts.wire.events import Cause, EndCause
 from hosts.wire.spec import MachineSpec, Policy
@@ -37,6 +37,7 @@ from tunnel.tasks import spawn
 log = structlog.get_logger(__name__)
 
 BUSY_GRACE_S = 1.0  # an edge's word that a request has ended may be a moment behind the client's
+LET_GO_S = 5.0
 IN_BETWEEN = frozenset({MachineState.BOOTING, MachineState.RESUMING})
 
 
@@ -232,7 +233,10 @@ class Machine:
         vm, self.vm = self.vm, None
         self.gate_open = False
         if vm is not None:
-            await vm.kill()
+            try:
+                await vm.kill()
+            except VmmError as e:  # it will go; until then nothing can be started on its memory
+                log.error("machine.vmm_stays", machine=self.spec.machine_id, error=str(e))
             vm.close()
         self._cut_streams()
         self.history.close_session(end_cause)
@@ -287,8 +291,10 @@ class Machine:
         await self.logs.pull(self.guest)
         return self.logs.tail()
 
-    def let_go(self) -> None:
-        """The agent ends; the machine goes on."""
+    async def let_go(self) -> None:
+        """The agent ends; the machine goes on. A resume is not cut off, for the pair may be spent already."""
+        if self._flight_task is not None and self.history.state is MachineState.RESUMING:
+            await asyncio.wait([self._flight_task], timeout=LET_GO_S)
         if self.vm is not None:
             self.vm.close()
 

@@ -61,6 +61,7 @@ async def suspend(machine: Machine) -> None:
             config = machine.vm_config(await machine.network())
             identity = machine.identity(config)
         except (ImageMissing, NetworkError) as e:  # what it runs on has been taken away: it may only stay as it is
+            machine.suspend_not_before = parts.clock.monotonic() + SUSPEND_RETRY_S
             raise SuspendFailed(str(e)) from None
         machine.history.become(MachineEvent.SUSPEND)
         try:

@@ -205,8 +205,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
         await server.close()
         await builds.cancel_all()
         await control.close()
-        for machine in fleet.all():
-            machine.let_go()
+        await asyncio.gather(*(machine.let_go() for machine in fleet.all()))
         network.close()
         await journal.close()
         vmm.close()

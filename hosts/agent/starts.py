@@ -36,7 +36,7 @@ HELLO_TIMEOUT_S = 120.0  # 1.5 s on an idle host under TCG, 30 s on one with a l
 START_TIMEOUT_S = 30.0
 LISTEN_TIMEOUT_S = 120.0
 HEALTH_TIMEOUT_S = 60.0
-RESUME_TIMEOUT_S = 10.0
+RESUME_TIMEOUT_S = 30.0  # milliseconds where nothing else goes on; giving up costs the guest its memory
 ENTROPY_BYTES = 32
 
 MAX_FAILED_STARTS = 3  # in a row, of a machine that once worked; then it is `failed`
@@ -143,7 +143,7 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
         raise _MemoryLost(f"the snapshot was refused: {e} ({e.reason})") from None
     except ImageMissing as e:
         raise _MemoryLost(f"the snapshot cannot be loaded: {e}") from None
-    except (VmmError, NetworkError) as e:
+    except (VmmError, NetworkError, OSError) as e:
         # Nothing is wrong with the snapshot: whoever asks next finds it as it was.
         machine.history.become(MachineEvent.RESUME_FAILED, code="resume:host", detail=str(e), process=None)
         await machine.history.commit()

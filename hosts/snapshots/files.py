@@ -7,6 +7,7 @@ without a state file is a spent pair.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 from hosts.wire.codec import WireError, decode, encode
 from hosts.wire.manifest import FileStamp, Manifest
 from hosts.wire.spec import ImageDigest, MachineId
+
+# What a busy host is short of now and has again later: it says nothing about a file.
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
 class SnapshotRefused(Exception):  # noqa: N818 - reads as the fact it states
@@ -76,6 +80,12 @@ class SnapshotFiles:
         return self.folder / ".state.new"
 
 
+def raise_if_passing(error: Exception) -> None:
+    """Raise it again if it is the host's trouble and not the file's: no memory is given up for that."""
+    if isinstance(error, OSError) and error.errno in _PASSING:
+        raise error
+
+
 def stamp(path: Path) -> FileStamp:
     """The file's identity as it is now; never follows a link."""
     stat = path.lstat()
@@ -89,6 +99,7 @@ def read_manifest(files: SnapshotFiles) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (WireError, OSError, UnicodeDecodeError) as e:
+        raise_if_passing(e)
         raise SnapshotRefused("snapshot:manifest_unreadable", f"the manifest cannot be read: {e}") from None
 
 

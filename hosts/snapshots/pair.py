@@ -12,17 +12,21 @@ import asyncio
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
+import structlog
+
 from hosts.snapshots.files import (
     Identity,
     SnapshotFailed,
     SnapshotFiles,
     SnapshotRefused,
+    raise_if_passing,
     read_manifest,
     stamp,
     sync,
@@ -36,15 +40,19 @@ from hosts.wire.manifest import MANIFEST_FORMAT, Manifest
 P = ParamSpec("P")
 T = TypeVar("T")
 
+log = structlog.get_logger(__name__)
+
 # A wake waits for these threads, so nothing long is done on them; hashing has one of its own.
 _pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot")
 _hasher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hasher")
 HASHER_NICENESS = 19
 PUNCH_BYTES = 8 << 20
+IN_USE_WAIT_S = 2.0
+IN_USE_POLL_S = 0.005
 
 
 async def suspend(vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:
-    """Put a VM to sleep for good: its process is gone when this returns. SnapshotFailed leaves it paused and alive."""
+    """Put a VM to sleep for good: its process is ended when this returns. SnapshotFailed leaves it paused and alive."""
     try:
         await vm.pause()
         await spend(files)
@@ -60,13 +68,17 @@ async def suspend(vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: i
     try:
         await vm.kill()
     except VmmError as e:
-        await spend(files)
-        raise SnapshotFailed(f"the VMM did not end: {e}") from e
+        # It is dying, however slowly, and its vCPUs stand still: the pair is all there will be of the machine. Until
+        # the lock on the memory is free, nobody can load it.
+        log.warning("snapshot.vmm_lingers", machine=identity.machine_id, error=str(e))
     return manifest
 
 
 async def verify(files: SnapshotFiles, identity: Identity) -> Manifest:
-    """Check everything that can be checked without a VMM, or SnapshotRefused. Changes nothing."""
+    """Check everything that can be checked without a VMM, or SnapshotRefused. Changes nothing.
+
+    VmmError or OSError if the host cannot look just now: that says nothing about the pair.
+    """
     return await in_pool(check, files, identity)
 
 
@@ -81,7 +93,7 @@ async def resume(
     """Load a pair and spend it; vCPUs are still stopped, and `vm.resume()` is the next step.
 
     `loaded` is awaited before the pair is spent: where the caller notes the process. SnapshotRefused if the pair is not
-    to be loaded; VmmError if the host could not start a VMM just now, and then the pair is as good as before.
+    to be loaded; VmmError or OSError if the host could not start a VMM just now: then the pair is as good as before.
     """
     await verify(files, identity)
     try:
@@ -202,6 +214,7 @@ def _check_state(files: SnapshotFiles, manifest: Manifest) -> None:
     try:
         digest, size = state_sha256(files.state)
     except OSError as e:
+        raise_if_passing(e)
         raise SnapshotRefused("snapshot:state_missing", f"the device state cannot be read: {e.strerror}") from None
     if (digest, size) != (manifest.state_sha256, manifest.state_bytes):
         raise SnapshotRefused("snapshot:state_hash", "the device state is not what was written")
@@ -210,7 +223,8 @@ def _check_state(files: SnapshotFiles, manifest: Manifest) -> None:
 def _check_disk(files: SnapshotFiles, manifest: Manifest) -> None:
     try:
         found = stamp(files.disk)
-    except OSError:
+    except OSError as e:
+        raise_if_passing(e)
         raise SnapshotRefused("snapshot:disk_missing", "the disk is missing") from None
     if found != manifest.disk:
         raise SnapshotRefused("snapshot:disk_changed", "the disk is not of the same instant as the memory")
@@ -220,12 +234,11 @@ def _check_memory(files: SnapshotFiles, manifest: Manifest) -> None:
     try:
         found = stamp(files.memory)
         fd = os.open(files.memory, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except OSError as e:
+        raise_if_passing(e)
         raise SnapshotRefused("snapshot:memory_missing", "the memory file is missing") from None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SnapshotRefused("snapshot:in_use", "a VMM runs on this memory") from None
+        _wait_until_free(fd)
     finally:
         os.close(fd)
     same_boot = manifest.host_boot_id == current_boot_id()
@@ -239,6 +252,20 @@ def _check_memory(files: SnapshotFiles, manifest: Manifest) -> None:
         raise SnapshotRefused("snapshot:memory_unhashed", "the host was restarted before the memory was made durable")
     if found.size_bytes != manifest.memory.size_bytes or memory_sha256(files.memory).sha256 != manifest.memory_sha256:
         raise SnapshotRefused("snapshot:memory_hash", "the memory file does not hold what was left in it")
+
+
+def _wait_until_free(memory: int) -> None:
+    """A killed VMM's lock is free a moment after its end. One that stays is no fault of the pair's."""
+    deadline = time.monotonic() + IN_USE_WAIT_S
+    while True:
+        try:
+            fcntl.flock(memory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise VmmError("another VMM still has this memory") from None
+            time.sleep(IN_USE_POLL_S)
+        else:
+            return
 
 
 def describe(place: SnapshotFiles, identity: Identity, *, now_ms: int, generation: int) -> Manifest:

@@ -173,8 +173,10 @@ def open_memory(config: VmConfig) -> int:
         before = os.fstat(fd)
         if before.st_size != config.memory_mib * MIB:
             raise VmmError(f"the memory file has {before.st_size} bytes, the machine {config.memory_mib} MiB")
-        os.posix_fallocate(fd, 0, before.st_size)
-        os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+        try:
+            os.posix_fallocate(fd, 0, before.st_size)
+        finally:  # also where the disk is full: the content is what it was, and the next wake must see that
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
         os.fchown(fd, config.uid, config.uid)
     except BaseException:
         os.close(fd)

@@ -17,6 +17,10 @@ class VmmError(Exception):
     """The VMM refused, broke or did not answer in time; the text says which call and why."""
 
 
+class NoAnswer(VmmError):  # noqa: N818 - reads as the fact it states
+    """The VMM was too slow to answer, as on a busy host any may be; nothing was refused."""
+
+
 class StateRefused(VmmError):  # noqa: N818 - reads as the fact it states
     """The VMM started but would not take the device state: trying again with the same files is of no use."""
 

@@ -26,7 +26,7 @@ from hosts.vmm.jail import Jail, prepare
 from hosts.vmm.launch import CONSOLE_SOCKET, QMP_SOCKET, Launched, keep_descriptors_home, launch, read_errors
 from hosts.vmm.orphans import vmm_processes
 from hosts.vmm.process import WatchedProcess, reap_when_done, watch
-from hosts.vmm.protocol import ProcessRecord, StateRefused, VmConfig, VmmError
+from hosts.vmm.protocol import NoAnswer, ProcessRecord, StateRefused, VmConfig, VmmError
 from hosts.vmm.qmp import Json, Qmp, connect_unix
 from tunnel.tasks import spawn
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 LAUNCH_THREADS = 8
 START_TIMEOUT_S = 30.0  # fifty QEMUs may be starting at once on two cores
 MIGRATION_TIMEOUT_S = 30.0
-ADOPT_TIMEOUT_S = 5.0
+ADOPT_TIMEOUT_S = 15.0  # one that is taken for hung is ended, and its memory lost
 KILL_TIMEOUT_S = 10.0
 CONSOLE_TIMEOUT_S = 5.0
 FULL_DISK_RETRY_S = 5.0
@@ -171,6 +171,8 @@ class QemuVm:
         """Read device state; vCPUs stay stopped. Only on a VM started to be loaded."""
         try:
             await self._migrate("migrate-incoming", state)
+        except NoAnswer:
+            raise  # another time it may be quicker
         except VmmError as e:
             raise StateRefused(str(e)) from None
 
@@ -188,9 +190,12 @@ class QemuVm:
                 await self._execute("cont")
 
     def _release_cgroup(self) -> None:
-        """Unless the machine's next process is in it by now."""
-        if not self._cgroups.pids(self._config.name) - {self.record.pid}:
-            self._cgroups.remove(self._config.name)
+        """Unless the machine's next process is in it by now. One that stays is only litter: the process is gone."""
+        try:
+            if not self._cgroups.pids(self._config.name) - {self.record.pid}:
+                self._cgroups.remove(self._config.name)
+        except VmmError as e:
+            log.warning("machine %s: %s", self._config.name, e)
 
     async def _migrate(self, command: str, fd: int) -> None:
         qmp = self._connected()
@@ -202,7 +207,7 @@ class QemuVm:
             async with asyncio.timeout(MIGRATION_TIMEOUT_S):
                 outcome = await finished
         except TimeoutError:
-            raise VmmError(f"QMP {command}: not done within {MIGRATION_TIMEOUT_S} s") from None
+            raise NoAnswer(f"QMP {command}: not done within {MIGRATION_TIMEOUT_S} s") from None
         except VmmError as e:
             said = read_errors(self._errors) if self._errors >= 0 else ""
             raise VmmError(f"QMP {command}: {e} {said}".rstrip()) from None

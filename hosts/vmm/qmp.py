@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hosts.vmm.protocol import VmmError
+from hosts.vmm.protocol import NoAnswer, VmmError
 
 Json = dict[str, object]
 
-COMMAND_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = 30.0  # giving up costs a guest its memory, and `stop` writes its disks out before it answers
 GREETING_TIMEOUT_S = 30.0  # fifty QEMUs may be starting at once on two cores
 MAX_MESSAGE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
@@ -79,7 +79,7 @@ class Qmp:
                 self._send(json.dumps(message).encode() + b"\n", fd)
                 return await answer
         except TimeoutError:
-            raise VmmError(f"QMP {command}: no answer within {timeout_s} s") from None
+            raise NoAnswer(f"QMP {command}: no answer within {timeout_s} s") from None
         except OSError as e:
             self._break(f"connection lost: {e}")
             raise VmmError(f"QMP {command}: {e}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from hosts.snapshots import pair
 from hosts.snapshots.files import SnapshotFailed, SnapshotFiles, SnapshotRefused, read_manifest, write_manifest
+from hosts.vmm.protocol import VmmError
 from hosts.wire.manifest import Manifest
 from tests.hosts.snapshots.still_vm import IDENTITY, NOW_MS, StillVm, machine_files
 
@@ -57,10 +59,15 @@ async def test_the_process_ends_only_after_everything_is_in_place(tmp_path: Path
     assert vm.calls == ["pause", "save"]
 
 
-@pytest.mark.parametrize("fails", ["save", "kill"])
-async def test_a_suspend_that_fails_leaves_no_pair(tmp_path: Path, fails: str) -> None:
+async def test_a_process_that_ends_slowly_costs_no_memory(tmp_path: Path) -> None:
     files = machine_files(tmp_path / "machine")
-    vm = StillVm(fails=fails)
+    await pair.suspend(StillVm(fails="kill"), files, IDENTITY, now_ms=NOW_MS)
+    await pair.verify(files, IDENTITY)
+
+
+async def test_a_suspend_that_fails_leaves_no_pair(tmp_path: Path) -> None:
+    files = machine_files(tmp_path / "machine")
+    vm = StillVm(fails="save")
     with pytest.raises(SnapshotFailed):
         await pair.suspend(vm, files, IDENTITY, now_ms=NOW_MS)
     assert not pair.has_pair(files)
@@ -187,11 +194,34 @@ async def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     assert await refusal(files) == "snapshot:format"
 
 
-async def test_memory_a_vmm_runs_on_is_refused(tmp_path: Path) -> None:
+async def test_memory_a_vmm_still_has_is_waited_for_and_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = await asleep(tmp_path)
     with files.memory.open("rb") as memory:
         fcntl.flock(memory, fcntl.LOCK_EX)
-        assert await refusal(files) == "snapshot:in_use"
+        asyncio.get_running_loop().call_later(0.1, fcntl.flock, memory, fcntl.LOCK_UN)
+        await pair.verify(files, IDENTITY)
+        fcntl.flock(memory, fcntl.LOCK_EX)
+        monkeypatch.setattr(pair, "IN_USE_WAIT_S", 0.02)
+        with pytest.raises(VmmError):
+            await pair.verify(files, IDENTITY)
+    await pair.verify(files, IDENTITY)
+
+
+@pytest.mark.parametrize("name", ["state_sha256", "stamp", "read_manifest"])
+async def test_a_host_short_of_descriptors_says_nothing_about_the_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files = await asleep(tmp_path)
+
+    def short(_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(pair, name, short)
+    with pytest.raises(OSError, match="Too many open files"):
+        await pair.verify(files, IDENTITY)
+    monkeypatch.undo()
     await pair.verify(files, IDENTITY)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.vmm.protocol import VmmError
+from hosts.vmm.protocol import NoAnswer, VmmError
 from hosts.vmm.qmp import Qmp, connect_unix, listen_unix
 
 GREETING = b'{"QMP": {"version": {}, "capabilities": []}}\r\n'
@@ -105,7 +105,7 @@ async def test_nonsense_ends_the_connection(tmp_path: Path, bytes_back: bytes) -
 async def test_silence_ends_in_time(tmp_path: Path) -> None:
     async with qemu(tmp_path / "qmp", after_negotiation(lambda _: b"")):
         qmp = await Qmp.connect(tmp_path / "qmp", 5)
-        with pytest.raises(VmmError, match=r"no answer within 0\.05 s"):
+        with pytest.raises(NoAnswer, match=r"no answer within 0\.05 s"):
             await qmp.execute("query-status", timeout_s=0.05)
         qmp.close()
     async with qemu(tmp_path / "qmp", polite, greeting=b""):
