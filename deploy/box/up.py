@@ -198,7 +198,7 @@ def describe(instance: Instance, ports: Ports, cluster: postgres.Cluster, bin_di
                 stop_wait_s=60, whole_group=False),
         Program("redis", as_user(instance, tuple(redis_argv)), clean, 10, ""),
         Program("edge", as_user(instance, (str(place / ".venv/bin/python"), "-m", "tunnel")),
-                settings.edge(instance, ports), 20, for_edge),
+                settings.edge(instance, ports), 20, for_edge, stop_wait_s=35),  # it drains for up to 30 s
         # Only the agent itself is stopped: its machines run on, and the next agent takes them over.
         Program("host", (str(instance.python), "-m", "hosts"), host, 30, for_host, whole_group=False, folder=root),
         Program("web", as_user(instance, programs.web(instance, ports)), control, 40, for_control,
