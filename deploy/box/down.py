@@ -16,7 +16,9 @@ from deploy.box.up import only_one
 
 LIST_TIMEOUT_S = 5
 SLEEP_TIMEOUT_S = 30
-AWAKE = frozenset({"running", "paused", "resuming"})
+START_WAIT_S = 30  # the longest the agent lets anyone wait
+IN_BETWEEN = frozenset({"booting", "resuming"})
+WITH_MEMORY = IN_BETWEEN | {"running", "paused", "suspending"}
 
 
 def down(root: Path, say: Say, *, purge: bool) -> None:
@@ -43,27 +45,38 @@ def _stop(instance: Instance, say: Say, *, keep_memory: bool) -> None:
     supervisor = Supervisor(instance)
     if not supervisor.pid():
         return
-    with say.step("stopping web, worker and beat"):
-        supervisor.stop(["beat", "worker", "web"])
+    # The edge goes before the machines sleep: nothing is in flight then, and no request wakes a machine again.
+    with say.step("stopping web, worker, beat and edge"):
+        supervisor.stop(["beat", "worker", "web", "edge"])
     if keep_memory:
         with say.step("putting the machines to sleep"):
             _suspend_machines(instance, say)
-    with say.step("stopping host agent, edge, Redis and Postgres"):
-        supervisor.stop(["host", "edge", "redis", "postgres"])
+    with say.step("stopping host agent, Redis and Postgres"):
+        supervisor.stop(["host", "redis", "postgres"])
         supervisor.shut_down()
 
 
 def _suspend_machines(instance: Instance, say: Say) -> None:
     """Best effort: what cannot sleep now is cold-booted after the next start, and says so."""
     try:
-        machines = hostapi.request(instance, "GET", "/v1/machines", timeout_s=LIST_TIMEOUT_S)["machines"]
+        machines = hostapi.request_directly(instance, "GET", "/v1/machines", timeout_s=LIST_TIMEOUT_S)["machines"]
     except hostapi.HostSilent as e:
         say.line(f"    the host agent does not answer ({e}): memory of running apps is not kept")
         return
     for machine in machines:
-        if machine["state"] in AWAKE:
-            path = f"/v1/machines/{machine['machine_id']}/sleep"
+        if machine["state"] in WITH_MEMORY:
             try:
-                hostapi.request(instance, "POST", path, {"to": "suspended"}, timeout_s=SLEEP_TIMEOUT_S)
+                _suspend(instance, machine["machine_id"], settled=machine["state"] not in IN_BETWEEN)
             except hostapi.HostSilent as e:
                 say.line(f"    machine {machine['machine_id'][:8]} could not sleep: {e}")
+
+
+def _suspend(instance: Instance, machine_id: str, *, settled: bool) -> None:
+    path = f"/v1/machines/{machine_id}"
+    if not settled:  # the agent answers once it has started, or failed to
+        wait = f"{path}?wait_s={START_WAIT_S}"
+        report = hostapi.request_directly(instance, "GET", wait, timeout_s=START_WAIT_S + LIST_TIMEOUT_S)
+        if report["state"] not in WITH_MEMORY:
+            return
+    deep = {"to": "suspended"}
+    hostapi.request_directly(instance, "POST", f"{path}/sleep", deep, timeout_s=SLEEP_TIMEOUT_S)

@@ -1,6 +1,7 @@
-"""Asks the host agent through the edge, as control does (tunnel/wire/SPEC.md and hosts/wire/SPEC.md).
+"""Asks the host agent: through the edge, as control does, or at its own socket, which only root may open.
 
-Used to see that the whole path works, and to put the machines to sleep before the box goes down.
+The way through the edge (tunnel/wire/SPEC.md, hosts/wire/SPEC.md) shows that the whole path works. The agent's own
+socket answers when the edge is down already, which is when the machines are put to sleep.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import http.client
 import json
 import os
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from deploy.box.instance import Instance
@@ -23,24 +26,50 @@ class HostSilent(Exception):  # noqa: N818 - reads as the fact it states
 
 
 def request(instance: Instance, method: str, path: str, body: object = None, *, timeout_s: float) -> Any:
-    """One request to the host agent; its JSON answer."""
+    """One request to the host agent, through the edge; its JSON answer."""
+    return _ask(lambda: _through_edge(instance, timeout_s), method, path, body)
+
+
+def request_directly(instance: Instance, method: str, path: str, body: object = None, *, timeout_s: float) -> Any:
+    """One request to the host agent at its own socket; its JSON answer."""
+    return _ask(lambda: _connected(instance.run / "host/agent.sock", timeout_s), method, path, body)
+
+
+def _ask(connect: Callable[[], socket.socket], method: str, path: str, body: object) -> Any:
     try:
-        with _stream(instance, timeout_s) as stream:
+        with connect() as stream:
             return _http(stream, method, path, body)
     except (OSError, http.client.HTTPException, ValueError) as e:
         raise HostSilent(f"{method} {path}: {type(e).__name__}: {e}") from e
 
 
-def _stream(instance: Instance, timeout_s: float) -> socket.socket:
-    folder = os.open(instance.var / "run", os.O_PATH)
+def _connected(path: Path, timeout_s: float) -> socket.socket:
+    folder = os.open(path.parent, os.O_PATH)
+    stream = socket.socket(socket.AF_UNIX)
     try:
-        stream = socket.socket(socket.AF_UNIX)
         stream.settimeout(CONNECT_TIMEOUT_S)
         # A path through /proc stays short however long the checkout's is (sun_path ends at 107 bytes).
-        stream.connect(f"/proc/self/fd/{folder}/edge.sock")
+        stream.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except BaseException:
+        stream.close()
+        raise
     finally:
         os.close(folder)
     stream.settimeout(timeout_s)
+    return stream
+
+
+def _through_edge(instance: Instance, timeout_s: float) -> socket.socket:
+    stream = _connected(instance.var / "run/edge.sock", timeout_s)
+    try:
+        _open_to_host(stream)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _open_to_host(stream: socket.socket) -> None:
     stream.sendall(json.dumps({"v": 1, "hello": "open", "to": {"host": HOST_ID}}).encode() + b"\n")
     line = b""
     while not line.endswith(b"\n"):
@@ -51,7 +80,6 @@ def _stream(instance: Instance, timeout_s: float) -> socket.socket:
     opened = json.loads(line)
     if not opened.get("ok"):
         raise HostSilent(f"{opened.get('code')}: {opened.get('message')}")
-    return stream
 
 
 class _Connection(http.client.HTTPConnection):
