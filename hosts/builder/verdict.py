@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ CODES = frozenset(
     }
 )
 EROFS_BLOCK_BYTES = 4096
+UNSENDABLE = re.compile("[\0\ud800-\udfff]")  # no command line holds the one, no UTF-8 the other
 MAX_COMMAND_CHARS = 4096
 MAX_MESSAGE_CHARS = 2000
 
@@ -43,7 +45,7 @@ class Verdict:
             case {"kind": str(kind), "command": str(command), "bytes": int(size)} if (
                 kind in KINDS
                 and 0 < len(command) <= MAX_COMMAND_CHARS
-                and "\0" not in command
+                and not UNSENDABLE.search(command)
                 and size >= EROFS_BLOCK_BYTES
                 and size % EROFS_BLOCK_BYTES == 0
             ):

@@ -15,6 +15,7 @@ PHASES = frozenset({"idle", "running", "backoff", "exited", "stopped"})
 MAX_SOCKETS = 64
 MAX_LINES = 2000
 MAX_STEPS = 16
+MAX_STEP_MS = 24 * 3600 * 1000
 MAX_PORT = 65535
 MAX_MESSAGE_CHARS = 500
 
@@ -145,7 +146,8 @@ class Answer:
         found = []
         for item in value[:MAX_SOCKETS]:
             match item:
-                case [str(address), int(port)] if 0 < port <= MAX_PORT:
+                # `True` is an int to Python and not to the wire: control would refuse the whole host's report for it.
+                case [str(address), int(port)] if type(port) is int and 0 < port <= MAX_PORT:
                     found.append(Socket(sanitise(address)[:64], port))
                 case _:
                     raise _nonsense("listening")
@@ -158,7 +160,7 @@ class Answer:
         found = []
         for item in value[:MAX_STEPS]:
             match item:
-                case [str(name), int(ms) | float(ms)]:
+                case [str(name), int(ms) | float(ms)] if 0 <= ms <= MAX_STEP_MS:  # no NaN, no infinity either
                     found.append(Step(sanitise(name)[:64], float(ms)))
                 case _:
                     raise _nonsense("steps")

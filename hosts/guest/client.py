@@ -185,6 +185,7 @@ class GuestClient:
                         raise Answer(news).error()
                     return
                 yield news
+                await asyncio.sleep(0)  # what is in the buffer already is read without a wait: others must have turns
 
     async def _call(self, request: dict[str, object], timeout_s: float) -> Answer:
         answer = await self._ask(request, timeout_s)

@@ -155,6 +155,10 @@ def test_names_with_an_underscore_never_reach_the_app(name: bytes) -> None:
     assert name not in forwarded(name + b": 1", line=b"POST / HTTP/1.1")
 
 
+def test_a_client_does_not_choose_the_proxy_of_a_cgi_app() -> None:
+    assert b"attacker" not in forwarded(b"Proxy: http://attacker/")
+
+
 def test_order_case_and_repeats_of_headers_are_kept() -> None:
     head = forwarded(b"b: 2", b"A:1", b"Cookie: x", b"b:  3\t", b"cookie: y", b"X-Utf: \xc3\xa9")
     assert head.startswith(

@@ -126,6 +126,7 @@ def test_unknown_fields_and_unknown_link_messages_are_ignored() -> None:
         b'{"v":1,"hello":"link","host":"","token":"t","session":"s"}',
         b'{"v":1,"hello":"link","host":7,"token":"t","session":"s"}',
         b'{"v":1,"hello":"link","host":"h","token":null,"session":"s"}',
+        b'{"v":1,"hello":"link","host":"h","token":"\\ud800","session":"s"}',
         b'{"v":1,"hello":"link","host":"h","host":"g","token":"t","session":"s"}',
         b'{"v":1,"hello":"link","host":"h","token":"t","session":NaN}',
         b'{"v":1,"hello":"link","host":"' + b"h" * 2000 + b'","token":"t","session":"s"}',

@@ -31,6 +31,7 @@ HOP_BY_HOP = frozenset(
         b"proxy-authenticate",
         b"proxy-authorization",
         b"http2-settings",
+        b"proxy",  # no header of HTTP at all, but CGI makes HTTP_PROXY of it: clients would choose the app's proxy
     }
 )
 

@@ -7,12 +7,15 @@ meet (unknown fields). It never sees more than one line at a time and does no IO
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 16 * 1024
 MAX_TEXT_CHARS = 1024  # of any one string field: ids, codes, messages
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can say half a pair; no encoding can
 
 
 class WireError(ValueError):
@@ -50,7 +53,7 @@ def load_object(data: bytes) -> dict[str, object]:
 def text(message: Mapping[str, object], name: str) -> str:
     """The string field `name`, not empty."""
     value = message.get(name)
-    if type(value) is not str or not value or len(value) > MAX_TEXT_CHARS:
+    if type(value) is not str or not value or len(value) > MAX_TEXT_CHARS or _SURROGATE.search(value):
         raise WireError(f"{name}: wanted a string of 1 to {MAX_TEXT_CHARS} characters")
     return value
 
@@ -58,7 +61,7 @@ def text(message: Mapping[str, object], name: str) -> str:
 def text_or_empty(message: Mapping[str, object], name: str) -> str:
     """The string field `name`, or "" where it is missing."""
     value = message.get(name, "")
-    if type(value) is not str or len(value) > MAX_TEXT_CHARS:
+    if type(value) is not str or len(value) > MAX_TEXT_CHARS or _SURROGATE.search(value):
         raise WireError(f"{name}: wanted a string of at most {MAX_TEXT_CHARS} characters")
     return value
 

@@ -5,12 +5,13 @@ A caller sees only their own apps: a foreign app is answered exactly like one th
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import NinjaAPI, Query, Status
 from ninja.security import HttpBearer
+from pydantic import AfterValidator
 
 from control.accounts.models import User
 from control.accounts.queries import user_of_token
@@ -63,6 +64,17 @@ api = NinjaAPI(
 errors.register(api)
 REFUSALS: dict[Any, Any] = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 503: ErrorOut}
 Limit = Annotated[int, Query(ge=1, le=LIST_MAX)]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Postgres takes fewer offsets than Python; one without any is UTC."""
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("out of range") from None
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 @api.get("/apps", response={200: list[AppOut], **REFUSALS}, operation_id="list_apps")
@@ -121,7 +133,7 @@ def wake_app(request: AuthedRequest, name: str) -> AppOut:
 
 @api.get("/apps/{name}/sessions", response={200: list[SessionOut], **REFUSALS}, operation_id="list_sessions")
 def list_sessions(
-    request: AuthedRequest, name: str, limit: Limit = 100, before: datetime | None = None
+    request: AuthedRequest, name: str, limit: Limit = 100, before: Moment | None = None
 ) -> list[SessionOut]:
     """When the app ran, why, and what it cost; newest first. An open session has no `ended_at` and counts up to now."""
     return [SessionOut.of(s) for s in billing.sessions_of(_app(request, name), limit=limit, before=before)]

@@ -73,6 +73,8 @@ RESERVED = frozenset(
         "www",
     ]
 )
+# A browser shows what such a label decodes to: somebody else's name in look-alike letters.
+RESERVED_PREFIX = "xn--"
 # Set inside the machine by the platform; a variable of the same name would be a trap.
 RESERVED_VARIABLES = frozenset({"PORT", "HOST"})
 RESERVED_VARIABLE_PREFIX = "BURROW_"

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from control.accounts.models import User
 from control.applications import vault
 from control.applications.models import App, Environment
+from control.applications.names import SLUG
 
 PRODUCTION = "production"
 
@@ -21,6 +22,8 @@ def apps_of(user: User) -> QuerySet[App]:
 
 def app_of(user: User, slug: str) -> App:
     """The user's app of that name; a foreign one is as unknown as one that does not exist (App.DoesNotExist)."""
+    if not SLUG.match(slug):  # no app has such a name, and some (NUL in it) cannot even be looked for
+        raise App.DoesNotExist
     return App.objects.get(owner=user, slug=slug, deleted_at=None)
 
 

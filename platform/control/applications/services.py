@@ -23,7 +23,7 @@ def create_app(*, owner: User, name: str) -> App:
     """An app with its production environment."""
     if not names.SLUG.match(name):
         raise UserError("app:name_invalid", f"An app's name is {names.SLUG_RULE}.")
-    if name in names.RESERVED:
+    if name in names.RESERVED or name.startswith(names.RESERVED_PREFIX):
         raise UserError("app:name_reserved", f"The name {name} is reserved.")
     try:
         with transaction.atomic():
@@ -99,7 +99,15 @@ def _check_variable(name: str, value: str | None) -> None:
         raise UserError("variable:name_invalid", f"A variable's name is {names.VARIABLE_RULE}.")
     if name in names.RESERVED_VARIABLES or name.startswith(names.RESERVED_VARIABLE_PREFIX):
         raise UserError("variable:name_reserved", f"{name} is set by the platform.")
-    if value is not None and ("\0" in value or len(value.encode("utf-8", "surrogatepass")) > names.VARIABLE_MAX_BYTES):
+    if value is not None and not _fits(value):
         raise UserError(
-            "variable:value_invalid", f"A variable's value has at most {names.VARIABLE_MAX_BYTES} bytes and no NUL."
+            "variable:value_invalid",
+            f"A variable's value is UTF-8 of at most {names.VARIABLE_MAX_BYTES} bytes, no NUL.",
         )
+
+
+def _fits(value: str) -> bool:
+    try:
+        return "\0" not in value and len(value.encode()) <= names.VARIABLE_MAX_BYTES
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can say and nothing can store
+        return False

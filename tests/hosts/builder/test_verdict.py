@@ -20,6 +20,7 @@ def test_a_sound_verdict_is_read() -> None:
         {"kind": "rust"},
         {"command": ""},
         {"command": "a\0b"},
+        {"command": "a\ud800b"},
         {"command": "x" * 5000},
         {"bytes": 0},
         {"bytes": -4096},

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hosts.guest.client import GuestClient, GuestError
+from tunnel.tasks import spawn
 
 Answer = Callable[[dict[str, object]], bytes]
 
@@ -86,11 +87,20 @@ async def test_status_is_read() -> None:
         {"listening": [["a"]]},
         {"listening": [["a", "80"]]},
         {"listening": [["a", 99999]]},
+        {"listening": [["a", True]]},
         {"exit_code": 10**9},
     ],
 )
 async def test_status_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
     assert await code_of(saying(**{**STATUS, **change})) == "guest:bad_answer"
+
+
+@pytest.mark.parametrize("ms", ["1", -1, "Infinity", 10**400, float("inf"), float("nan")])
+async def test_a_step_takes_a_time_that_control_can_store(ms: object) -> None:
+    async with guest(saying(steps=[["clock", ms]])) as client:
+        with pytest.raises(GuestError) as error:
+            await client.resume(clock_ms=lambda: 1, entropy=b"x" * 32)
+    assert error.value.code == "guest:bad_answer"
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b"\xff\n", b"[" * 100_000 + b"\n"])
@@ -159,3 +169,20 @@ async def test_a_build_ends_with_its_connection() -> None:
     async with guest(lambda request: b'{"line":"a"}\n{"ok":true,"ended":0}\n') as client:
         news = client.build({}, clock_ms=lambda: 1, entropy=bytes(32), nameservers=())
         assert [item async for item in news] == [{"line": "a"}]
+
+
+async def test_a_flood_of_news_leaves_the_loop_to_others() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = spawn(count(), name="others")
+    async with guest(lambda request: b'{"line":"a"}\n' * 3000 + b'{"ok":true,"ended":0}\n') as client:
+        news = client.build({}, clock_ms=lambda: 1, entropy=bytes(32), nameservers=())
+        assert len([item async for item in news]) == 3000
+    others.cancel()
+    assert turns >= 3000

@@ -161,10 +161,22 @@ def test_variables_are_set_and_never_shown(api: Api, live: str) -> None:
     assert api("PATCH", f"/apps/{live}", {"env": {"bad name": "x"}})[1]["code"] == "variable:name_invalid"
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=100000", "before=yesterday"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=100000", "before=yesterday", "before=0001-01-01T00:00:00%2B23:59"]
+)
 def test_bad_queries_are_refused(api: Api, query: str) -> None:
     app = rows.app(api.user)
     assert api("GET", f"/apps/{app.slug}/sessions?{query}")[0] == 422
+
+
+@pytest.mark.parametrize("before", ["2026-01-01T00:00:00-23:59", "2026-01-01T00:00:00"])
+def test_a_moment_may_have_any_offset(api: Api, before: str) -> None:
+    app = rows.app(api.user)
+    assert api("GET", f"/apps/{app.slug}/sessions?before={before}") == (200, [])
+
+
+def test_a_name_that_cannot_be_looked_for_is_unknown(api: Api) -> None:
+    assert api("GET", "/apps/a%00b")[0] == 404
 
 
 def test_the_description_names_every_path() -> None:

@@ -38,7 +38,7 @@ def test_the_database_holds_the_rule_too(name: str) -> None:
         App.objects.create(owner=rows.user(), slug=name)
 
 
-@pytest.mark.parametrize("name", ["www", "api", "admin", "localhost"])
+@pytest.mark.parametrize("name", ["www", "api", "admin", "localhost", "xn--bcher-kva"])
 def test_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(UserError) as refused:
         services.create_app(owner=rows.user(), name=name)
@@ -58,6 +58,12 @@ def test_a_foreign_app_is_unknown() -> None:
     app = rows.app()
     with pytest.raises(App.DoesNotExist):
         queries.app_of(rows.user(), app.slug)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "a" * 5000, ""])
+def test_a_name_no_app_can_have_is_unknown(name: str) -> None:
+    with pytest.raises(App.DoesNotExist):
+        queries.app_of(rows.user(), name)
 
 
 @pytest.mark.parametrize("policy", [{"idle_period_s": 0}, {"idle_period_s": 10**9}, {"suspend_after_s": -1}])
@@ -96,7 +102,7 @@ def test_a_bad_variable_name_is_refused(name: str) -> None:
         services.store_variables(environment=queries.production(rows.app()), values={name: "x"})
 
 
-@pytest.mark.parametrize("value", ["a\0b", "x" * 40_000])
+@pytest.mark.parametrize("value", ["a\0b", "x" * 40_000, "a\ud800b"])
 def test_a_bad_variable_value_is_refused(value: str) -> None:
     with pytest.raises(UserError):
         services.store_variables(environment=queries.production(rows.app()), values={"A": value})
