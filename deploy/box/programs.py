@@ -47,6 +47,7 @@ def web(instance: Instance, ports: Ports) -> tuple[str, ...]:
         "--bind", f"{LOOPBACK}:{ports.web}", "--bind", f"unix:{instance.place / 'var/run/web.sock'}",
         "--worker-class", "gthread", "--workers", "1", "--threads", str(WEB_THREADS),
         "--timeout", "120", "--graceful-timeout", str(WEB_GRACE_S), "--no-control-socket",
+        "--forwarder-headers=",  # no one may name SCRIPT_NAME or PATH_INFO: every client comes from a trusted loopback
         "--worker-tmp-dir", "/dev/shm",  # noqa: S108 - its heartbeat file must not wait for a disk
     )  # fmt: skip
 

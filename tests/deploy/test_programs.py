@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gunicorn.config import Config
 from supervisor.options import ServerOptions
 
 from deploy.box import postgres
@@ -105,3 +106,11 @@ def test_no_secret_stands_in_the_configuration(box: Instance, programs: list[Pro
     secretive = {n for n in names if any(word in n for word in ("TOKEN", "SECRET", "PASSWORD"))}
     assert secretive
     assert all(name.endswith("_FILE") for name in secretive)
+
+
+def test_web_takes_no_path_from_a_header(programs: list[Program]) -> None:
+    (web,) = (program for program in programs if program.name == "web")
+    config = Config()
+    given = config.parser().parse_args([part for part in web.argv if part.startswith("--forwarder")])
+    config.set("forwarder_headers", given.forwarder_headers)
+    assert config.forwarder_headers == []
