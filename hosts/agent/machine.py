@@ -269,7 +269,12 @@ class Machine:
 
     def vm_config(self, namespace: Namespace) -> VmConfig:
         """The VMM's configuration; ImageMissing."""
-        return self.shape.vm_config(namespace, base=self.base_image(), slot=self.history.record.slot)
+        return self.shape.vm_config(namespace.name, base=self.base_image(), slot=self.history.record.slot)
+
+    def vm_config_unseen(self) -> VmConfig:
+        """The same, whether its namespace can be made just now or not; ImageMissing."""
+        slot = self.history.record.slot
+        return self.shape.vm_config(self.parts.network.name_of(slot), base=self.base_image(), slot=slot)
 
     def identity(self, config: VmConfig) -> Identity:
         """What a snapshot of it must have been taken with; ImageMissing."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from hosts.agent import starts
+from hosts.agent.clock import backoff_s
 from hosts.agent.fleet import Slots
 from hosts.agent.machine import Machine
 from hosts.agent.parts import Parts
@@ -31,6 +32,9 @@ from tunnel.tasks import spawn
 log = structlog.get_logger(__name__)
 
 AT_ONCE = 8
+NETWORK_TRIES = 8  # over half a minute or so: what a busy host refuses now it has a little later
+NETWORK_RETRY_FIRST_S = 0.5
+NETWORK_RETRY_CAP_S = 15.0
 MEMORY_STATES = frozenset(
     {
         MachineState.RUNNING,
@@ -95,11 +99,14 @@ async def _carry_on(machine: Machine, what: Next) -> None:
         vm = machine.vm
         if vm is None:
             return
-        try:
-            await machine.network()
-        except NetworkError as e:
-            await machine.lose_memory(f"its network could not be made again: {e}")
-            return
+        for failures in range(1, NETWORK_TRIES + 1):
+            error = await _try_network(machine)
+            if error is None:
+                break
+            if failures == NETWORK_TRIES:
+                await machine.lose_memory(f"its network could not be made again: {error}")
+                return
+            await _wait_after(machine, failures)
         if what is Next.GO_ON:
             await starts.go_on(machine, vm, Cause.ADOPTED)
         else:
@@ -107,12 +114,26 @@ async def _carry_on(machine: Machine, what: Next) -> None:
 
 
 async def _warm(machine: Machine) -> None:
-    """Have the namespace ready before a request needs it."""
-    async with machine.turn:
-        try:
-            await machine.network()
-        except NetworkError as e:
-            log.warning("recover.network", machine=machine.spec.machine_id, error=str(e))
+    """Have the namespace ready before a request needs it. One that comes meanwhile tries by itself."""
+    for failures in range(1, NETWORK_TRIES + 1):
+        async with machine.turn:
+            if machine.history.state not in MEMORY_STATES or await _try_network(machine) is None:
+                return
+        await _wait_after(machine, failures)
+
+
+async def _try_network(machine: Machine) -> NetworkError | None:
+    try:
+        await machine.network()
+    except NetworkError as e:
+        log.warning("recover.network", machine=machine.spec.machine_id, error=str(e))
+        return e
+    return None
+
+
+async def _wait_after(machine: Machine, failures: int) -> None:
+    clock = machine.parts.clock
+    await clock.sleep(clock.jitter(backoff_s(failures, first_s=NETWORK_RETRY_FIRST_S, cap_s=NETWORK_RETRY_CAP_S)))
 
 
 async def _settle(machine: Machine, alive_ms: int) -> Next:
@@ -121,11 +142,11 @@ async def _settle(machine: Machine, alive_ms: int) -> Next:
     if state is MachineState.DESTROYED:
         return Next.DESTROY
     await machine.parts.scribe.run(machine.parts.snapshots.reclaim, machine.snapshot)
-    vm = await _adopt(machine)
+    vm, runs = await _adopt(machine)
     if state is MachineState.BOOTING:
         return _settle_boot(machine, vm, alive_ms)
     if state in MEMORY_STATES:
-        return await _settle_memory(machine, vm, alive_ms)
+        return await _settle_memory(machine, vm, alive_ms, runs=runs)
     if vm is not None:  # stopped or failed, yet its process lives: nobody may have it
         machine.vm = vm
         await machine.drop_vm(EndCause.CRASH)
@@ -146,7 +167,7 @@ def _settle_boot(machine: Machine, vm: Vm | None, alive_ms: int) -> Next:
     return Next.NOTHING if machine.history.record.proven else Next.BOOT
 
 
-async def _settle_memory(machine: Machine, vm: Vm | None, alive_ms: int) -> Next:
+async def _settle_memory(machine: Machine, vm: Vm | None, alive_ms: int, *, runs: bool) -> Next:
     parts, history = machine.parts, machine.history
     if vm is None:
         history.close_session(EndCause.CRASH, at_ms=alive_ms)
@@ -158,7 +179,7 @@ async def _settle_memory(machine: Machine, vm: Vm | None, alive_ms: int) -> Next
     # Before the vCPUs of this process may ever run again, no snapshot of its memory may be left.
     await parts.snapshots.spend(machine.snapshot)
     machine.attach(vm)
-    if await vm.is_running():
+    if runs:
         history.find(MachineState.RESUMING)
         if history.record.session is None:
             history.open_session(Cause.ADOPTED)
@@ -168,19 +189,23 @@ async def _settle_memory(machine: Machine, vm: Vm | None, alive_ms: int) -> Next
     return Next.NOTHING
 
 
-async def _adopt(machine: Machine) -> Vm | None:
+async def _adopt(machine: Machine) -> tuple[Vm | None, bool]:
+    """The process of the record, if it lives and answers, and whether its vCPUs run. It needs no network for that."""
     record = machine.history.record.process
     if record is None:
-        return None
+        return None, False
     try:
-        config = machine.vm_config(await machine.network())
-        vm = await machine.parts.vmm.adopt(config, record)
-        if vm is not None:
-            await vm.is_running()  # one that does not answer is of no use
-    except (VmmError, NetworkError, ImageMissing) as e:
+        vm = await machine.parts.vmm.adopt(machine.vm_config_unseen(), record)
+        if vm is None:
+            return None, False
+        try:
+            return vm, await vm.is_running()
+        except VmmError:  # one that does not answer is of no use
+            vm.close()
+            raise
+    except (VmmError, ImageMissing) as e:
         log.warning("recover.not_adopted", machine=machine.spec.machine_id, error=str(e))
-        return None
-    return vm
+        return None, False
 
 
 def _load_all(parts: Parts, slots: Slots) -> list[Machine]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hosts.agent.parts import BaseImage, Namespace, Parts
+from hosts.agent.parts import BaseImage, Parts
 from hosts.agent.record import MachineFiles
 from hosts.net.addresses import GUEST_MAC
 from hosts.snapshots.files import Identity, SnapshotFiles
@@ -44,7 +44,7 @@ class Shape:
             raise ImageMissing("image:unknown", f"release image {self._spec.image} is not on this host")
         return base
 
-    def vm_config(self, namespace: Namespace, *, base: BaseImage, slot: int) -> VmConfig:
+    def vm_config(self, netns: str, *, base: BaseImage, slot: int) -> VmConfig:
         """The VMM's configuration."""
         return VmConfig(
             name=self._spec.machine_id,
@@ -58,7 +58,7 @@ class Shape:
                 Disk("data", self.snapshot.disk, read_only=False),
             ),
             mac=GUEST_MAC,
-            netns=namespace.name,
+            netns=netns,
             uid=self._parts.uid_of(slot),
         )
 

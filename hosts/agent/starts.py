@@ -119,6 +119,10 @@ async def start(machine: Machine, cause: Cause) -> None:
 async def resume_paused(machine: Machine, cause: Cause) -> None:
     """The vCPUs of a process that was kept run on."""
     progress = Progress(machine, Start.RESUME, cause, "")
+    try:
+        await machine.network()  # at hand, but after a restart of the agent
+    except NetworkError as e:  # the guest could not be told that it runs: better it stays as it is
+        raise _host_fault(machine, e) from None
     machine.history.become(MachineEvent.RESUME)
     vm = machine.vm
     if vm is None:
@@ -147,10 +151,14 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
         # Nothing is wrong with the snapshot: whoever asks next finds it as it was.
         machine.history.become(MachineEvent.RESUME_FAILED, code="resume:host", detail=str(e), process=None)
         await machine.history.commit()
-        message = f"the host could not start the machine just now: {e}"
-        raise StartFailed(Failure("resume:host", machine.phase, message)) from None
+        raise _host_fault(machine, e) from None
     machine.attach(vm)
     await _run_on(machine, vm, cause, progress)
+
+
+def _host_fault(machine: Machine, error: Exception) -> StartFailed:
+    """Nothing is wrong with the memory; the host cannot just now."""
+    return StartFailed(Failure("resume:host", machine.phase, f"the host could not start the machine just now: {error}"))
 
 
 async def go_on(machine: Machine, vm: Vm, cause: Cause) -> None:

@@ -81,6 +81,10 @@ class Network:
         self._root = threading.Lock()  # one change of the root namespace at a time
         self._rules_stand = False
 
+    def name_of(self, slot: int) -> str:
+        """What the slot's namespace is called, whether it is there or not."""
+        return namespace_name(self._instance, slot)
+
     async def ensure(self, slot: int, egress: Egress, uid: int) -> Namespace:
         """The slot's namespace, made or completed: tap for `uid`, addresses, rules, and an uplink only where egress
         is open.

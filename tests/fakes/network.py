@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from hosts.guest.client import AGENT_PORT
+from hosts.net.network import NetworkError
 from hosts.wire.spec import Egress
 from tests.fakes.world import Process, World
 from tunnel.tasks import spawn
@@ -61,7 +62,13 @@ class FakeNetwork:
         self.world = world
         self.egress: dict[int, Egress] = {}
 
+    def name_of(self, slot: int) -> str:
+        return FakeNamespace(self.world, slot).name
+
     async def ensure(self, slot: int, egress: Egress, uid: int) -> FakeNamespace:
+        if self.world.network_failures:
+            self.world.network_failures -= 1
+            raise NetworkError("no link just now")
         self.world.namespaces.add(slot)
         self.egress[slot] = egress
         return FakeNamespace(self.world, slot)

@@ -77,6 +77,7 @@ class World:
         self.memories: dict[str, GuestMemory] = {}  # by machine folder: what its memory file holds
         self.apps: dict[str, App] = {}  # by machine id
         self.namespaces: set[int] = set()
+        self.network_failures = 0  # how often a namespace cannot be made
         self.boots = 0
         self.loads = 0
         self._pids = itertools.count(1000)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from hosts.agent import recover
 from hosts.agent.machine import Machine
 from hosts.wire.commands import SleepDepth, Start
 from hosts.wire.events import EventKind
 from hosts.wire.states import MachineState
 from tests.fakes.world import App
 from tests.hosts.agent.rig import ID, Rig, spec
+from tunnel.wire import Refused
 
 S = MachineState
 WITH_MEMORY = (S.RUNNING, S.PAUSED, S.SUSPENDING, S.SUSPENDED, S.RESUMING)
@@ -55,6 +57,50 @@ async def test_a_process_that_lives_keeps_its_memory_whatever_the_record_says(
     await heir.settle(adopted, S.RUNNING if runs else S.PAUSED)
     assert await heir.request(adopted) == count + 1
     assert (heir.world.boots, len(heir.world.alive(ID))) == (1, 1)
+    await heir.close()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_network_that_cannot_be_made_just_now_costs_no_memory(rig: Rig, *, runs: bool) -> None:
+    machine = await rig.machine()
+    count = await rig.request(machine)
+    rig.world.alive(ID)[0].set_running(runs)
+    rig.world.network_failures = 3
+    heir = await rig.successor()
+    adopted = heir.fleet.all()[0]
+    while rig.world.network_failures:
+        await rig.clock.advance(1)
+    await rig.clock.advance(10)
+    await heir.settle(adopted, S.RUNNING if runs else S.PAUSED)
+    assert await heir.request(adopted) == count + 1
+    assert (heir.world.boots, len(heir.world.alive(ID))) == (1, 1)
+    await heir.close()
+
+
+async def test_a_network_that_stays_away_ends_in_a_cold_boot_that_says_so(rig: Rig) -> None:
+    await rig.machine()
+    rig.world.network_failures = recover.NETWORK_TRIES
+    heir = await rig.successor()
+    adopted = heir.fleet.all()[0]
+    while adopted.history.state is not S.STOPPED:
+        await rig.clock.advance(20)
+    assert "network" in adopted.history.record.memory_lost
+    await heir.close()
+
+
+async def test_a_paused_machine_without_a_network_stays_paused_for_the_next_request(rig: Rig) -> None:
+    machine = await rig.machine()
+    count = await rig.request(machine)
+    await machine.sleep(SleepDepth.PAUSED)
+    rig.world.network_failures = 100
+    heir = await rig.successor()
+    adopted = heir.fleet.all()[0]
+    with pytest.raises(Refused, match="resume:host"):
+        await heir.request(adopted)
+    assert adopted.history.state is S.PAUSED
+    rig.world.network_failures = 0
+    assert await heir.request(adopted) == count + 1
+    assert heir.world.boots == 1
     await heir.close()
 
 
