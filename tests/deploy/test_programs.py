@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gunicorn.config import Config
+from gunicorn.config import Config  # type: ignore[import-untyped]
 from supervisor.options import ServerOptions
 
 from deploy.box import postgres
