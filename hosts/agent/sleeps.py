@@ -35,7 +35,7 @@ class SuspendFailed(Exception):  # noqa: N818 - reads as the fact it states
 
 
 class CheckpointFailed(Exception):  # noqa: N818 - reads as the fact it states
-    """No checkpoint was taken; the machine goes on."""
+    """No checkpoint was taken; the machine goes on, or its state says why not."""
 
 
 async def pause(machine: Machine, end_cause: EndCause, *, only_if: Callable[[], bool]) -> None:
@@ -96,15 +96,18 @@ async def checkpoint(machine: Machine) -> None:
                 await starts.start(machine, Cause.CHECKPOINT)
 
         try:
-            config = machine.vm_config(await machine.network())
-            # It runs again as soon as its files are cloned; making the clones durable takes longer.
-            await parts.snapshots.checkpoint(
-                vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms(), cloned=go_on
-            )
+            try:
+                config = machine.vm_config(await machine.network())
+                # It runs again as soon as its files are cloned; making the clones durable takes longer.
+                await parts.snapshots.checkpoint(
+                    vm, machine.snapshot, machine.identity(config), now_ms=parts.clock.wall_ms(), cloned=go_on
+                )
+            finally:
+                await go_on()
         except (SnapshotFailed, ImageMissing, NetworkError) as e:
             raise CheckpointFailed(str(e)) from None
-        finally:
-            await go_on()
+        except starts.StartFailed as e:
+            raise CheckpointFailed(f"the machine did not go on: {e}") from None
         machine.start_hashing(machine.snapshot.checkpoint)
 
 

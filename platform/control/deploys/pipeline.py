@@ -207,16 +207,43 @@ def _checkpoint(deploy: Deploy, lease: Lease) -> None:
     try:
         machines.checkpoint(machine=_machine(deploy))
     except HostRefused as e:
+        if not _stands(deploy):
+            return
         journal.append(deploy.id, [f"No checkpoint was kept ({e.code}); the app starts afresh after a crash."])
     except RetryLater:
         if not _late(deploy, CHECKPOINT_DEADLINE):
             raise
+        if not _stands(deploy):
+            return
         journal.append(deploy.id, ["No checkpoint was kept: its host did not answer in time."])
     with transaction.atomic():
         # The route changes in the same instant in which this deploy passes the point of no return.
         services.hold(deploy.environment)
         _enter(deploy, lease, DeployEvent.CHECKPOINTED)
         route_services.switch(environment=deploy.environment, machine=_machine(deploy))
+
+
+def _stands(deploy: Deploy) -> bool:
+    """Whether the machine outlived a checkpoint that was not kept; False once the deploy is failed because it did not.
+
+    RetryLater while that cannot be told: no route is ever switched to a machine that may be gone.
+    """
+    try:
+        report = machines.look(machine=_machine(deploy), wait_s=BOOT_WAIT_S)
+    except HostRefused as e:
+        if e.status == BUSY:
+            raise RetryLater(str(e)) from e
+        services.fail(deploy, code=e.code, message=e.message)
+        return False
+    if report.state in AWAKE_ONCE:
+        return True
+    if report.state in GAVE_UP:
+        _fail_boot(deploy, report)
+    elif _late(deploy, CHECKPOINT_DEADLINE):
+        _fail_boot(deploy, report, code="boot:timeout", message="The machine did not come back after its checkpoint.")
+    else:
+        raise RetryLater(f"the machine is {report.state} after a checkpoint that was not kept")
+    return False
 
 
 # ---- switch

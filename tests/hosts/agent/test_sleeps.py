@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from hosts.agent.machine import Busy, NotRunning
+from hosts.agent.sleeps import CheckpointFailed
 from hosts.wire.commands import SleepDepth
 from hosts.wire.events import EndCause, Event, EventKind
 from hosts.wire.states import MachineState
@@ -108,6 +109,18 @@ async def test_a_checkpoint_is_taken_and_the_machine_goes_on(rig: Rig) -> None:
     assert (report.state, report.checkpoint) == (S.RUNNING, True)
     assert await rig.request(machine) == before + 1
     assert sessions(await rig.events()) == [("deploy", "checkpoint")]
+
+
+async def test_a_machine_that_does_not_go_on_after_its_checkpoint_is_told_of_as_such(rig: Rig) -> None:
+    machine = await rig.machine()
+    rig.vmm.fail_resume = True
+    rig.vmm.fail_boot = "no memory"
+    with pytest.raises(CheckpointFailed, match="did not go on"):
+        await machine.checkpoint()
+    report = await machine.report()
+    assert report.state is S.STOPPED
+    assert report.failure is not None
+    assert report.failure.code == "boot:host"
 
 
 async def test_the_end_cause_of_an_idle_pause_is_idle(rig: Rig) -> None:

@@ -19,6 +19,7 @@ from control.machines.states import Lifecycle
 from control.releases.models import Release
 from control.routes import queries as routes
 from hosts.wire.commands import ErrorBody, Failure, Socket
+from hosts.wire.states import MachineState
 from tests.platform import rows
 from tests.platform.conftest import CommitCallbacks
 from tests.platform.deploys.work import (
@@ -109,6 +110,42 @@ def test_a_full_host_fails_the_deploy_with_its_code(app: App, host: FakeHost) ->
 
 def test_no_checkpoint_is_no_reason_to_fail(app: App, host: FakeHost) -> None:
     host.refuse["POST machines/checkpoint"] = (507, ErrorBody("host:full", "No disk left."))
+    assert finish(rows.deploy(app)).outcome == Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("state", [MachineState.FAILED, MachineState.STOPPED, None])
+def test_a_machine_that_did_not_outlive_its_checkpoint_never_goes_live(
+    app: App, edge: FakeEdge, host: FakeHost, state: MachineState | None
+) -> None:
+    finish(rows.deploy(app))
+    (old,) = host.machines
+    host.refuse["POST machines/checkpoint"] = (409, ErrorBody("machine:not_running", "the machine did not go on"))
+
+    def before(verb: str) -> None:
+        if verb == "POST machines/checkpoint":
+            (new,) = set(host.machines) - {old}
+            if state is None:
+                del host.machines[new]
+            else:
+                host.set_state(new, state)
+
+    host.before = before
+    deploy = finish(rows.deploy(app))
+    assert (deploy.outcome, deploy.phase) == (Outcome.FAILED, Phase.CHECKPOINT)
+    assert deploy.code == ("machine:unknown" if state is None else "boot:stopped")
+    assert live_release(app) == 1
+    assert edge.machine_of(f"{app.slug}.localhost") == old
+
+
+def test_a_machine_that_boots_again_after_its_checkpoint_is_waited_for(app: App, host: FakeHost) -> None:
+    host.refuse["POST machines/checkpoint"] = (409, ErrorBody("machine:not_running", "the machine did not go on"))
+
+    def before(verb: str) -> None:
+        if verb == "POST machines/checkpoint":
+            (machine,) = host.machines
+            host.set_state(machine, MachineState.BOOTING)
+
+    host.before = before
     assert finish(rows.deploy(app)).outcome == Outcome.SUCCEEDED
 
 
