@@ -60,6 +60,20 @@ async def test_a_host_that_linked_again_is_told_all_of_its_own(activity: Activit
     assert said == [("h", "m1", 1)]
 
 
+async def test_a_request_right_after_the_link_was_made_anew_is_said(activity: Activity, said: Said) -> None:
+    activity.begin("h", "m")
+    activity.end("m")
+    said.clear()
+    activity.repeat("h")
+    activity.begin("h", "m")
+    assert said == [("h", "m", 1)]
+    await asyncio.sleep(0.05)
+    assert said == [("h", "m", 1)]
+    activity.end("m")
+    await asyncio.sleep(0.05)
+    assert said == [("h", "m", 1), ("h", "m", 0)]
+
+
 async def test_a_machine_that_moved_is_said_to_its_new_host(activity: Activity, said: Said) -> None:
     activity.begin("h", "m")
     activity.end("m")

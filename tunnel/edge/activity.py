@@ -58,7 +58,10 @@ class Activity:
 
     def repeat(self, host: str) -> None:
         """Tell a host that has just linked again all that is in flight; it forgot with the old link."""
-        for machine, count in list(self._counts.items()):
+        # It also forgot those that linger: the next request of theirs must be said, not taken for a short pause.
+        for machine in [m for m in self._lingering if self._hosts[m] == host]:
+            self._forget(machine)
+        for machine, count in self._counts.items():
             if count and self._hosts[machine] == host:
                 self._say(machine, count)
 
@@ -70,14 +73,16 @@ class Activity:
         loop = asyncio.get_running_loop()
         limit = loop.time() - ACTIVITY_LINGER_S / 2
         for machine in [m for m, since in self._lingering.items() if everything or since <= limit]:
-            del self._lingering[machine]
             self._say(machine, 0)
-            del self._counts[machine], self._said[machine], self._hosts[machine]
+            self._forget(machine)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._lingering:
             self._timer = loop.call_later(ACTIVITY_LINGER_S, self._settle)
+
+    def _forget(self, machine: str) -> None:
+        del self._lingering[machine], self._counts[machine], self._said[machine], self._hosts[machine]
 
     def _say(self, machine: str, count: int) -> None:
         self._said[machine] = count
