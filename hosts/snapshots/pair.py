@@ -131,7 +131,7 @@ async def record_memory_hash(files: SnapshotFiles) -> None:
     try:
         await asyncio.wrap_future(future)
     except asyncio.CancelledError:
-        job.stop()
+        await job.stop()
         raise
 
 
@@ -143,9 +143,17 @@ class _HashJob:
         self._noting = threading.Lock()
         self._stopped = False
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """What is being noted at this instant is waited for, off the loop: it may be as slow as its disk."""
+        self._stopped = True  # from here on nothing more is begun
+        if self._noting.acquire(blocking=False):
+            self._noting.release()
+            return
+        await asyncio.get_running_loop().run_in_executor(_pool, self._wait_for_noting)
+
+    def _wait_for_noting(self) -> None:
         with self._noting:
-            self._stopped = True
+            return
 
     def stopped(self) -> bool:
         return self._stopped

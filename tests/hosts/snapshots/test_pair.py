@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -263,6 +264,32 @@ async def test_a_hash_that_comes_too_late_changes_nothing(tmp_path: Path, monkey
     monkeypatch.undo()
     await pair.record_memory_hash(SnapshotFiles(tmp_path / "nothing here"))  # the hasher is idle again after this
     assert files.manifest.read_bytes() == before
+
+
+async def test_a_disk_that_is_slow_over_the_manifest_holds_up_the_canceller_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = await asleep(tmp_path)
+    noting, going_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    real = pair.sync
+
+    def slow_sync(path: Path) -> None:
+        if path == files.folder:
+            loop.call_soon_threadsafe(noting.set)
+            going_on.wait(5)
+        real(path)
+
+    monkeypatch.setattr(pair, "sync", slow_sync)
+    task = loop.create_task(pair.record_memory_hash(files))
+    await noting.wait()
+    task.cancel()
+    await asyncio.wait([task], timeout=0.05)  # the loop goes on meanwhile
+    assert not task.done()
+    going_on.set()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()
+    await pair.verify(files, IDENTITY)
 
 
 async def test_what_holds_nothing_is_given_back_with_the_hash(tmp_path: Path) -> None:
