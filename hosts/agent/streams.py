@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 WAKE_DEADLINE_S = 110.0  # below the dialer's own limit of 120 s, so that the refusal names the phase
 CONNECT_DEADLINE_S = 10.0
-CONNECT_ATTEMPT_S = 3.0
+CONNECT_ATTEMPT_S = 1.0  # one unanswered handshake; a guest that died is noticed after at most this long
 CONNECT_RETRY_S = 0.02
 EARLY_CONNECT_S = 1.0  # how long after the wake a handshake begun before it may still take
 HOST_CONNECT_TIMEOUT_S = 5.0
@@ -81,7 +81,9 @@ class Streams:
                     _discard(early)
                 raise
             sock = await _finish(early, same_guest=found.vm is vm) if early is not None else None
-            return Target(sock or await _connect(found, request), MachineGate(found, may_wake=may_wake))
+            return Target(
+                sock or await _connect(found, may_wake=may_wake, request=request), MachineGate(found, may_wake=may_wake)
+            )
 
     async def open_host(self) -> socket.socket:
         """A connection to the agent's API."""
@@ -125,20 +127,22 @@ async def wake(machine: Machine, *, may_wake: bool) -> None:
         raise Refused(Code.WAKE_TIMEOUT, machine.phase, f"not awake after {WAKE_DEADLINE_S:.0f} s") from None
 
 
-async def _connect(machine: Machine, request: str) -> socket.socket:
-    """Connect to the app, patiently: it may be restarting, or have moved to another port."""
-    last: Exception | None = None
-    try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            while True:
-                try:
-                    return await machine.connect(CONNECT_ATTEMPT_S)
-                except (OSError, TimeoutError, GuestError, NetworkError) as e:
-                    last = e
-                await asyncio.sleep(CONNECT_RETRY_S)
-    except TimeoutError:
-        log.warning("stream.app_refused", machine=machine.spec.machine_id, request=request, error=str(last))
-        raise Refused(Code.APP_REFUSED, "connect", f"the app does not accept connections: {last}") from None
+async def _connect(machine: Machine, *, may_wake: bool, request: str) -> socket.socket:
+    """Connect to the app, patiently: it may be restarting, have moved to another port, or have died with its guest."""
+    loop = asyncio.get_running_loop()
+    patience_until = loop.time() + CONNECT_DEADLINE_S
+    while True:
+        if not machine.gate_open:  # the guest died since it was found running: this request meets its cold boot
+            await wake(machine, may_wake=may_wake)
+            patience_until = loop.time() + CONNECT_DEADLINE_S
+        try:
+            return await machine.connect(CONNECT_ATTEMPT_S)
+        except (OSError, TimeoutError, GuestError, NetworkError) as e:
+            last = e
+        if machine.gate_open and loop.time() >= patience_until:
+            log.warning("stream.app_refused", machine=machine.spec.machine_id, request=request, error=repr(last))
+            raise Refused(Code.APP_REFUSED, "connect", f"the app does not accept connections: {last!r}")
+        await asyncio.sleep(CONNECT_RETRY_S)
 
 
 def _connect_early(machine: Machine) -> asyncio.Task[socket.socket | None] | None:

@@ -54,6 +54,17 @@ async def test_streams_to_a_machine_that_falls_asleep_stay(rig: Rig) -> None:
     target.sock.close()
 
 
+async def test_a_request_that_comes_as_the_guest_dies_meets_its_cold_boot(rig: Rig) -> None:
+    machine = await rig.machine()
+    died = machine.vm
+    rig.world.alive(ID)[0].end()
+    assert machine.gate_open  # the agent has not noticed yet
+    target = await rig.streams.open_machine(ID, may_wake=True, request="r")
+    target.sock.close()
+    assert machine.vm is not died
+    assert machine.history.state is S.RUNNING
+
+
 async def test_an_unknown_machine_is_unknown(rig: Rig) -> None:
     with pytest.raises(Refused) as refused:
         await rig.streams.open_machine("f" * 32, may_wake=True, request="r")
