@@ -1,4 +1,4 @@
-"""One real box for the whole session: a copy of this checkout in another folder, brought up by its own `deploy/up`.
+"""One real box for all of these tests: a copy of this checkout in another folder, brought up by its own `deploy/up`.
 
 That it is a second checkout is part of the test: it must not collide with a box that runs in this one.
 """
@@ -72,9 +72,9 @@ def copy_checkout(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def box() -> Iterator[RealBox]:
-    """The box; gone without a trace when the session ends."""
+    """The box; gone without a trace when these tests end."""
     folder = Path(tempfile.mkdtemp(prefix="burrow-e2e-"))
     folder.chmod(0o755)
     try:
