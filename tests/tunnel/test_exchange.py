@@ -269,6 +269,17 @@ async def test_a_truncated_answer_never_looks_whole(tunnel: World, cut: bytes) -
     assert not answer.endswith(b"0\r\n\r\n")
 
 
+async def test_a_truncated_answer_never_looks_whole_to_an_http_1_0_client(tunnel: World) -> None:
+    async def stop(visit: Visit) -> None:
+        await visit.read_body()
+        await visit.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        visit.writer.close()
+
+    tunnel.backend.replies[b"/cut"] = stop
+    with pytest.raises(ConnectionResetError):
+        await tunnel.say(b"GET /cut HTTP/1.0\r\nHost: blog.localhost\r\n\r\n")
+
+
 async def test_an_answer_that_ends_with_its_connection_is_chunked_on(tunnel: World) -> None:
     async def old(visit: Visit) -> None:
         await visit.read_body()

@@ -358,7 +358,7 @@ class Exchange:
     def _break(self, code: str) -> None:
         self._drop_pipe()
         self._over(self._response.status if self._response else 0, code)
-        self._conn.cut()
+        self._conn.cut(ends_by_close=not self._head.minor and not isinstance(self._response_body, LengthBody))
 
     def _switch(self, response: ResponseHead, data: bytes) -> None:
         fields = self._head.fields

@@ -177,10 +177,16 @@ class ClientConnection(asyncio.Protocol):
         if self._ahead:
             self._read_heads(self._take_ahead())
 
-    def cut(self) -> None:
-        """The answer cannot be completed: end the connection so that the client sees it is short."""
+    def cut(self, *, ends_by_close: bool = False) -> None:
+        """The answer cannot be completed: end the connection so that the client sees it is short.
+
+        Of an answer whose end is the end of its connection, only a reset tells that.
+        """
         self._exchange = None
-        self.transport.close()
+        if ends_by_close:
+            reset(self.transport)
+        else:
+            self.transport.close()
 
     # Heads
 
