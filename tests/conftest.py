@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from deploy.box.instance import Instance
 from deploy.box.reclaim import reclaim
@@ -29,6 +30,11 @@ def redis_socket() -> Iterator[Path]:
     """The Unix socket of a real Redis."""
     with servers.redis_server() as socket:
         yield socket
+
+
+def pytest_configure() -> None:
+    """Let tests see log entries: a logger that was used once would keep the processors it had then."""
+    structlog.configure(cache_logger_on_first_use=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
