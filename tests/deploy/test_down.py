@@ -28,7 +28,7 @@ class Agent(ThreadingMixIn, UnixStreamServer):
 
 class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Agent  # type: ignore[assignment]  # what the base class takes for any server
+    server: Agent
 
     def answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -23,7 +23,7 @@ from hosts.guest.image import GuestImage, load_image
 from hosts.guest.tsc import host_tsc_khz
 from hosts.net.addresses import GUEST_MAC, machine_uid
 from hosts.net.network import Namespace, Network
-from hosts.vmm.accel import Accelerator
+from hosts.vmm.arguments import Accelerator
 from hosts.vmm.protocol import Disk, Vm, VmConfig
 from hosts.vmm.qemu import Qemu
 from hosts.wire.commands import BuildPhase, BuildSpec, BuiltImage, Failure

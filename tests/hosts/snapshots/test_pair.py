@@ -272,7 +272,7 @@ async def test_a_disk_that_is_slow_over_the_manifest_holds_up_the_canceller_and_
     files = await asleep(tmp_path)
     noting, going_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    real = pair.sync
+    real = pair.sync  # type: ignore[attr-defined]  # it is replaced where it is used
 
     def slow_sync(path: Path) -> None:
         if path == files.folder:
