@@ -93,3 +93,13 @@ def remove(app: App) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(trash)
+
+
+def clean() -> None:
+    """Drop what deletions left: repositories whose message was lost, and those whose removal was cut short."""
+    folder = Path(settings.REPOS)
+    ids = [path.stem for path in folder.glob("[0-9a-f]" * 32 + ".git")]
+    for app in App.objects.filter(id__in=ids).exclude(deleted_at=None):
+        remove(app)
+    for trash in folder.glob("*.gone"):
+        shutil.rmtree(trash, ignore_errors=True)  # whoever is at it already may be quicker

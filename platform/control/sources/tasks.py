@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from control.sources import spool
+from control.sources import repositories, spool
 
 
 @shared_task(name="sources.clean")
 def clean() -> None:
     """Drop what nobody will come for."""
     spool.clean()
+    repositories.clean()

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from control import clock
+from control.applications.models import App
 from control.errors import UserError
-from control.sources import repositories, spool, tickets
+from control.sources import repositories, spool, tasks, tickets
 from tests.platform import rows
 
 
@@ -61,6 +63,19 @@ def test_a_repository_is_named_by_nothing_a_user_chose() -> None:
     repositories.remove(app)
     repositories.remove(app)
     assert not path.exists()
+
+
+@pytest.mark.django_db
+def test_a_deleted_apps_repository_goes_though_nobody_was_told() -> None:
+    kept, deleted = repositories.ensure(rows.app()), repositories.ensure(gone := rows.app())
+    half = deleted.with_name(f"{deleted.name}.x.gone")
+    half.mkdir()
+    App.objects.filter(id=gone.id).update(deleted_at=clock.now())
+    tasks.clean()
+    assert kept.exists()
+    assert not deleted.exists()
+    assert not half.exists()
+    tasks.clean()
 
 
 def test_git_sees_no_configuration_but_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
