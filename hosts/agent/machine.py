@@ -67,6 +67,8 @@ class Machine:
         self.gate_open = False
         self.phase = ""  # what a start is doing right now, for those who wait for it
         self.suspend_not_before = 0.0
+        self.host_faults = 0  # wakes in a row the host could not do, though nothing is wrong with the memory
+        self.resume_not_before = 0.0  # monotonic; requests do not try again before
         self.guest: Guest = parts.guest(self._open_guest)
         self.logs = LogRing()
         self._namespace: Namespace | None = None
@@ -222,6 +224,7 @@ class Machine:
             log_tail=(),
         )
         self.phase = ""
+        self.host_faults, self.resume_not_before = 0, 0.0
         self.activity.touch()
         self.gate_open = True
         if self._flight is not None and not self._flight.done():

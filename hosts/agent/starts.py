@@ -105,6 +105,7 @@ async def start(machine: Machine, cause: Cause) -> None:
         case MachineState.DESTROYED:
             raise Gone
         case MachineState.PAUSED | MachineState.SUSPENDED as asleep:
+            await _respect_host_fault(machine, cause)
             try:
                 await (
                     resume_paused(machine, cause) if asleep is MachineState.PAUSED else resume_suspended(machine, cause)
@@ -156,8 +157,25 @@ async def resume_suspended(machine: Machine, cause: Cause) -> None:
     await _run_on(machine, vm, cause, progress)
 
 
+async def _respect_host_fault(machine: Machine, cause: Cause) -> None:
+    """A fault that lasts is not met anew by every request."""
+    clock = machine.parts.clock
+    left_s = machine.resume_not_before - clock.monotonic()
+    if cause is not Cause.REQUEST or left_s <= 0:
+        return
+    machine.phase = "backoff"
+    if left_s > RETRY_WAIT_S:
+        message = f"the host could not start the machine; not tried again for {left_s:.0f} s"
+        raise StartFailed(Failure("resume:host", machine.phase, message))
+    await clock.sleep(left_s)
+
+
 def _host_fault(machine: Machine, error: Exception) -> StartFailed:
     """Nothing is wrong with the memory; the host cannot just now."""
+    clock = machine.parts.clock
+    machine.host_faults += 1
+    wait_s = clock.jitter(backoff_s(machine.host_faults, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S))
+    machine.resume_not_before = clock.monotonic() + wait_s
     return StartFailed(Failure("resume:host", machine.phase, f"the host could not start the machine just now: {error}"))
 
 

@@ -99,6 +99,7 @@ async def test_a_paused_machine_without_a_network_stays_paused_for_the_next_requ
         await heir.request(adopted)
     assert adopted.history.state is S.PAUSED
     rig.world.network_failures = 0
+    await rig.clock.advance(2)
     assert await heir.request(adopted) == count + 1
     assert heir.world.boots == 1
     await heir.close()

@@ -163,6 +163,25 @@ async def test_a_snapshot_that_was_tampered_with_is_refused_and_cold_booted(rig:
     assert rig.world.loads == 0
 
 
+async def test_a_host_that_cannot_load_a_snapshot_is_asked_less_and_less_often_and_the_memory_stays(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = await rig.request(machine)
+    await machine.sleep(SleepDepth.SUSPENDED)
+    rig.vmm.fail_load = "too many open files"
+    for _ in range(4):
+        await rig.clock.advance(60)
+        with pytest.raises(Refused, match="too many open files"):
+            await rig.request(machine)
+    tries = states(await rig.events()).count("resuming")
+    with pytest.raises(Refused, match="not tried again for 8 s"):
+        await rig.request(machine)
+    assert states(await rig.events()).count("resuming") == tries
+    rig.vmm.fail_load = ""
+    await rig.clock.advance(8)
+    assert await rig.request(machine) == before + 1
+    assert (machine.host_faults, rig.world.boots) == (0, 1)
+
+
 async def test_an_app_that_never_listens_fails_the_check_showing_what_does_listen(rig: Rig) -> None:
     machine = await rig.machine(app=App(listens=False))
     report = await machine.report()
