@@ -25,7 +25,9 @@ from hosts.wire.states import MachineEvent, MachineState, after
 
 log = structlog.get_logger(__name__)
 
-MAX_OWED = 1000  # events kept in memory while the disk refuses them
+MAX_OWED = 1000  # events kept in memory while the disk or a full journal refuses them; ends of sessions always are
+# What is given up first: a state is told again by the next report, a session's start is repeated by its end.
+GIVEN_UP_FIRST = (EventKind.STATE, EventKind.SESSION_STARTED)
 
 
 class History:
@@ -113,7 +115,7 @@ class History:
                 self._scribe.run(self._files.save, self.record), self._append(events), return_exceptions=True
             )
             if appended is not None:
-                self._owed = (events + self._owed)[-MAX_OWED:]
+                self._owed = _bounded(events + self._owed)
             for error in (saved, appended):
                 if isinstance(error, (OSError, JournalError)):
                     log.error("machine.not_durable", machine=self._machine_id, error=str(error), owed=len(self._owed))
@@ -136,3 +138,14 @@ class History:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _bounded(events: list[Event]) -> list[Event]:
+    """At most MAX_OWED, the oldest of the least worth given up; never a session's end, which is what is billed."""
+    for kind in GIVEN_UP_FIRST:
+        excess = len(events) - MAX_OWED
+        if excess <= 0:
+            break
+        given_up = {e.event_id for e in [e for e in events if e.kind is kind][:excess]}
+        events = [e for e in events if e.event_id not in given_up]
+    return events

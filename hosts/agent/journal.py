@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 JOURNAL_FORMAT = 1
 MAX_BATCH = 500  # events in one shipment (hosts/wire/SPEC.md)
 COMPACT_BYTES = 256 * 1024  # acknowledged bytes worth a rewrite
-THIN_BYTES = 64 * 1024 * 1024  # above this, events that control can do without are dropped
-MAX_BYTES = 256 * 1024 * 1024  # above this, no new session is accepted
+THIN_BYTES = 64 * 1024 * 1024  # above this, acknowledged events are dropped at once
+MAX_BYTES = 256 * 1024 * 1024  # above this, no new session is noted; a machine's `History` keeps owing it
 
 
 class JournalError(Exception):

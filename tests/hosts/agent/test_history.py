@@ -84,4 +84,6 @@ async def test_events_owed_while_the_disk_is_full_for_long_are_bounded(
             await rig.request(machine)
     count = len(await rig.events())
     await machine.history.commit()
-    assert len(await rig.events()) <= count + 5
+    events = await rig.events()
+    assert len(events) <= count + 5
+    assert len([e for e in events if e.kind is EventKind.SESSION_ENDED]) == 4
