@@ -65,8 +65,12 @@ class Box:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=API_TIMEOUT_S) as answer:
-            text = answer.read()
+        try:
+            with urllib.request.urlopen(request, timeout=API_TIMEOUT_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as e:
+            e.close()  # it holds the connection, and who catches it looks at its code only
+            raise
         return json.loads(text) if text else None
 
     @contextlib.contextmanager

@@ -208,14 +208,15 @@ def test_kill_9_of_the_agent_leaves_the_machine_running(box: RealBox, counter: d
 
 
 def test_kill_9_of_qemu_is_followed_by_a_cold_booted_app(box: RealBox, counter: dict[str, Any]) -> None:
-    assert count(ask(counter["url"])) > 1
+    while count(ask(counter["url"])) <= 2:
+        pass
     others = [a["name"] for a in box.client.call("GET", "/apps") if a["name"] != NAME and a["release"]]
     for name in others:
         put_to_sleep(box, "suspended", name)
     (pid,) = qemu_pids(box)
     os.kill(pid, signal.SIGKILL)
-    answer = ask(counter["url"])
-    assert count(answer) == 1
+    # Memory is new: the count begins again, at 2 where the agent's own look at the app was counted.
+    assert count(ask(counter["url"])) <= 2
     ended = [s["end_cause"] for s in sessions(box) if "end_cause" in s]
     assert not ended or "crash" in ended
 
