@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeVar
 
 from hosts.vmm.protocol import Vm
 
@@ -15,12 +15,15 @@ class VmLost(Exception):  # noqa: N818 - reads as the fact it states
     """The VMM ended."""
 
 
-async def while_alive(vm: Vm, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns or raises; VmLost if the VMM ends first."""
+async def while_alive(vm: Vm, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work()` returns or raises; VmLost if the VMM ends first.
+
+    Called here and not by the caller: one cancelled before it got a turn leaves no coroutine nobody awaited.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             exit_watch = group.create_task(_until_exit(vm), name="exit-watch")
-            result = await work
+            result = await work()
             exit_watch.cancel()
     except BaseExceptionGroup as errors:
         lost = errors.subgroup(VmLost)

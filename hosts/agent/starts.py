@@ -197,7 +197,7 @@ async def _run_on(machine: Machine, vm: Vm, cause: Cause, progress: Progress) ->
         if machine.history.record.session is None:
             machine.history.open_session(cause)
         with progress.step("contract"):
-            _, steps = await asyncio.gather(machine.history.commit(), while_alive(vm, _contract(machine)))
+            _, steps = await asyncio.gather(machine.history.commit(), while_alive(vm, lambda: _contract(machine)))
     except VmmError as e:
         raise _MemoryLost(f"the VMM did not let it run on: {e}") from None
     except VmLost:
@@ -286,12 +286,14 @@ async def _boot_vm(machine: Machine, cause: Cause, progress: Progress) -> Vm:
 async def until_ready(machine: Machine, vm: Vm, progress: Progress) -> None:
     """From running vCPUs to an app that answers, or _BootFailed."""
     try:
-        _, listening = await asyncio.gather(machine.history.commit(), while_alive(vm, _start_app(machine, progress)))
+        _, listening = await asyncio.gather(
+            machine.history.commit(), while_alive(vm, lambda: _start_app(machine, progress))
+        )
         with progress.step("health"):
             namespace = await machine.network()
             unhealthy = await while_alive(
                 vm,
-                health.check(
+                lambda: health.check(
                     namespace,
                     listening.port,
                     path=machine.spec.process.health_path,
