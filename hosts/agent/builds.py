@@ -53,6 +53,7 @@ class Build:
         self.receiving = False
         self.task: asyncio.Task[None] | None = None
         self._phase = BuildPhase.WAITING
+        self._told = BuildPhase.WAITING  # the phase of the last report
         self._outcome: Outcome | None = None
         self._failure: Failure | None = None
         self._image: BuiltImage | None = None
@@ -92,11 +93,12 @@ class Build:
         self._tell()
 
     async def report(self, *, after: int, wait_s: float) -> BuildReport:
-        """Lines from number `after` on; waits for news if there is nothing to say yet."""
+        """Lines from number `after` on; waits for a line, another phase or the end if there is nothing to say yet."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while len(self._lines) <= after and not self.ended:
+                while len(self._lines) <= after and not self.ended and self._phase is self._told:
                     await self._news.wait()
+        self._told = self._phase
         lines = tuple(self._lines[after : after + MAX_LINES_PER_REPORT])
         more_to_come = after + len(lines) < len(self._lines)
         return BuildReport(

@@ -11,7 +11,7 @@ APPS = ROOT / "tests/apps"
 
 
 def run(box: Box, *, names: list[str]) -> None:
-    """Deploy each sample twice: the first push, and one more with the image caches warm."""
+    """Deploy each sample once, as an app of its own."""
     for name in names or sorted(p.name for p in APPS.iterdir() if p.is_dir() and not (p / "EXPECT_FAILURE").exists()):
         with box.app(f"bench-{name}"[:40].rstrip("-")) as app:
             push = box.push(app["git_url"], APPS / name)

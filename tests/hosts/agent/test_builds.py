@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hosts.agent import builds as builds_module
-from hosts.agent.builds import Builds, SourceTooLarge
+from hosts.agent.builds import Build, Builds, SourceTooLarge
 from hosts.agent.durable import Scribe
 from hosts.agent.fleet import HostFull, Slots
-from hosts.wire.commands import BuildPhase, Failure, Outcome
+from hosts.wire.commands import BuildPhase, BuildReport, Failure, Outcome
 from tests.fakes.builder import FakeBuilder
 
 
@@ -43,6 +43,14 @@ async def begin(builds: Builds, builder: FakeBuilder, build_id: str) -> None:
     await builds.receive(build, chunks(b"abc", b"def"))
 
 
+async def end_of(build: Build) -> BuildReport:
+    """The report with the outcome; reports of mere phases come before it."""
+    async with asyncio.timeout(5):
+        while (report := await build.report(after=99, wait_s=5)).outcome is None:
+            pass
+    return report
+
+
 async def test_only_so_many_run_at_one_time_and_all_get_their_turn(builds: Builds, builder: FakeBuilder) -> None:
     ids = [f"{n:032x}" for n in range(4)]
     for build_id in ids:
@@ -53,10 +61,21 @@ async def test_only_so_many_run_at_one_time_and_all_get_their_turn(builds: Build
     for build_id in ids:
         build = builds.find(build_id)
         assert build is not None
-        report = await build.report(after=99, wait_s=5)
-        assert report.outcome is Outcome.SUCCEEDED
+        assert (await end_of(build)).outcome is Outcome.SUCCEEDED
     assert builder.most_at_once == 2
     assert sorted(set(builder.slots)) == [0, 1]
+
+
+async def test_another_phase_is_told_at_once(builds: Builds, builder: FakeBuilder) -> None:
+    await builds.declare(replace(builder.spec, build_id="c" * 32))
+    build = builds.find("c" * 32)
+    assert build is not None
+    async with asyncio.timeout(2):
+        asyncio.get_running_loop().call_later(0.01, build.phase, BuildPhase.BOOTING)
+        assert (await build.report(after=0, wait_s=30)).phase is BuildPhase.BOOTING
+        build.phase(BuildPhase.INSTALLING)
+        assert (await build.report(after=0, wait_s=30)).phase is BuildPhase.INSTALLING
+    assert (await build.report(after=0, wait_s=0.01)).phase is BuildPhase.INSTALLING
 
 
 async def test_a_running_build_is_cancelled_and_its_folder_removed(
@@ -67,7 +86,7 @@ async def test_a_running_build_is_cancelled_and_its_folder_removed(
     assert build is not None
     while not builder.running:
         await asyncio.sleep(0.001)
-    waiting = asyncio.get_running_loop().create_task(build.report(after=9, wait_s=5))
+    waiting = asyncio.get_running_loop().create_task(end_of(build))
     await asyncio.sleep(0)
     await builds.forget("c" * 32)
     assert (await waiting).outcome is Outcome.CANCELLED
@@ -82,8 +101,7 @@ async def test_a_failure_is_an_outcome(builds: Builds, builder: FakeBuilder) -> 
     await begin(builds, builder, "c" * 32)
     build = builds.find("c" * 32)
     assert build is not None
-    await build.report(after=2, wait_s=5)
-    report = await build.report(after=0, wait_s=0)
+    report = await end_of(build)
     assert (report.phase, report.outcome, report.failure) == (BuildPhase.DONE, Outcome.FAILED, builder.result)
 
 
@@ -93,7 +111,7 @@ async def test_a_bug_of_ours_is_an_outcome_too(builds: Builds, builder: FakeBuil
     await begin(builds, builder, "c" * 32)
     build = builds.find("c" * 32)
     assert build is not None
-    report = await build.report(after=9, wait_s=5)
+    report = await end_of(build)
     assert report.failure is not None
     assert report.failure.code == "build:host"
 
@@ -148,7 +166,7 @@ async def test_without_a_slot_the_build_fails_and_says_so(tmp_path: Path, builde
     await begin(builds, builder, "c" * 32)
     build = builds.find("c" * 32)
     assert build is not None
-    report = await build.report(after=9, wait_s=5)
+    report = await end_of(build)
     assert report.failure is not None
     assert "slots" in report.failure.message
     await builds.cancel_all()
