@@ -6,12 +6,14 @@ No database transaction is ever open while a host is asked.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DataError, transaction
 
 from control import clock, log
 from control.applications import vault
@@ -24,6 +26,7 @@ from control.machines.models import Host, Machine, MachineTransition
 from control.machines.states import Lifecycle, LifecycleEvent, after
 from control.releases.models import Release
 from hosts.wire import codec
+from hosts.wire.codec import WireError
 from hosts.wire.commands import MachineReport, SleepDepth
 from hosts.wire.spec import Egress, ImageDigest, MachineId, MachineSpec, Policy, Process
 from hosts.wire.states import MachineState
@@ -200,7 +203,11 @@ def sync_policy(*, machine: Machine) -> bool:
 
 
 def reconcile(*, host: Host) -> None:
-    """Compare what a host has with what control wants, and put both right."""
+    """Compare what a host has with what control wants, and put both right.
+
+    One machine at a time: what cannot be taken over of one, or is refused for one, keeps none of the others waiting.
+    A host that cannot be reached ends it.
+    """
     api = HostApi(host.name)
     rows = {
         m.id.hex: m
@@ -212,11 +219,12 @@ def reconcile(*, host: Host) -> None:
     Host.objects.filter(id=host.id).update(seen_at=clock.now())
     for machine_id, report in reports.items():
         row = rows.get(machine_id) or queries.machine(machine_id)
-        if row is None or row.lifecycle == Lifecycle.GONE:
-            logger.warning("removing a machine nobody wants", host=host.name, machine=machine_id)
-            api.delete_machine(machine_id)
-        else:
-            observe.take_report(row, report)
+        with _alone(host, machine_id):
+            if row is None or row.lifecycle == Lifecycle.GONE:
+                logger.warning("removing a machine nobody wants", host=host.name, machine=machine_id)
+                api.delete_machine(machine_id)
+            else:
+                observe.take_report(row, report)
     for machine_id, row in rows.items():
         if machine_id in reports or row.lifecycle != Lifecycle.WANTED or not row.policy_sent:
             continue  # without `policy_sent` the host was never told: the deploy that declared it will
@@ -224,8 +232,18 @@ def reconcile(*, host: Host) -> None:
         if fresh.lifecycle != Lifecycle.WANTED:
             continue  # retired, and perhaps removed, while the host was being asked
         logger.warning("host lost a machine: sending it again", host=host.name, machine=machine_id)
-        observe.take_lost(row, MachineState.STOPPED.value, "the host had lost it; started again from its release")
-        start(machine=fresh)
+        with _alone(host, machine_id):
+            observe.take_lost(row, MachineState.STOPPED.value, "the host had lost it; started again from its release")
+            start(machine=fresh)
+
+
+@contextlib.contextmanager
+def _alone(host: Host, machine_id: str) -> Iterator[None]:
+    """What goes wrong with one machine is logged and left to the next reconcile."""
+    try:
+        yield
+    except (HostRefused, WireError, DataError, OverflowError) as e:
+        logger.warning("machine not reconciled", host=host.name, machine=machine_id, error=str(e))
 
 
 def _policy_text(policy: Policy) -> str:

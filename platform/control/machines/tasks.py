@@ -15,6 +15,7 @@ from control.hostapi import HostRefused
 from control.machines import services
 from control.machines.models import Host, Machine
 from control.machines.states import Lifecycle
+from hosts.wire.codec import WireError
 
 logger = log.get(__name__)
 
@@ -28,7 +29,7 @@ def reconcile() -> None:
     for host in Host.objects.order_by("name"):
         try:
             services.reconcile(host=host)
-        except RetryLater as e:
+        except (RetryLater, HostRefused, WireError) as e:
             logger.warning("host not reconciled", host=host.name, error=str(e))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import DataError
 
 from control import clock
 from control.applications import services as apps
@@ -130,6 +131,26 @@ def test_reconcile_removes_what_nobody_wants(machine: Machine, host: FakeHost) -
     )
     tasks.reconcile()
     assert "f" * 32 not in host.machines
+
+
+def test_reconcile_goes_on_past_a_machine_it_cannot_take_over(
+    machine: Machine, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = rows.machine(rows.app())
+    services.start(machine=other)
+    for one in (machine, other):
+        host.set_state(one.id.hex, MachineState.PAUSED)
+    take_report = observe.take_report
+
+    def refuse(row: Machine, report: MachineReport) -> Machine:
+        if row.id == machine.id:
+            raise DataError("value out of range")
+        return take_report(row, report)
+
+    monkeypatch.setattr(observe, "take_report", refuse)
+    tasks.reconcile()
+    other.refresh_from_db()
+    assert other.state == "paused"
 
 
 def test_reconcile_starts_again_what_the_host_lost(machine: Machine, host: FakeHost) -> None:
