@@ -8,7 +8,10 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
+from control import log
 from control.errors import Kind, UserError
+
+logger = log.get(__name__)
 
 STATUS = {
     Kind.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -53,3 +56,8 @@ def register(api: NinjaAPI) -> None:
     @api.exception_handler(HttpError)
     def http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
         return refusal("api:bad_request", str(error), error.status_code)
+
+    @api.exception_handler(Exception)
+    def broken(request: HttpRequest, error: Exception) -> HttpResponse:
+        logger.error("an API call broke", path=request.path, exc_info=error)
+        return refusal("api:internal", "Something broke on our side. It is logged; try again in a moment.", 500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ninja import Schema
+from pydantic import StrictInt
 
 from control.billing.queries import BilledSession
 from control.deploys.queries import DeployView
@@ -22,8 +23,8 @@ class NewApp(Strict):
 
 
 class AppChange(Strict):
-    idle_period_s: int | None = None
-    suspend_after_s: int | None = None
+    idle_period_s: StrictInt | None = None
+    suspend_after_s: StrictInt | None = None
     egress: Egress | None = None
     env: dict[str, str | None] | None = None
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
-from control.accounts import queries, services
+import pytest
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from control.accounts import queries, services, tasks
 from control.accounts.models import ApiToken, User
 from control.errors import UserError
 from tests.platform import rows
@@ -73,3 +77,10 @@ def test_an_inactive_user_has_no_valid_token() -> None:
 @pytest.mark.parametrize("secret", ["", "burrow_", "burrow_" + "x" * 43, "x" * 5000, "burrow_\ud800"])
 def test_what_is_no_token_names_nobody(secret: str) -> None:
     assert queries.user_of_token(secret) is None
+
+
+def test_expired_sign_ins_are_forgotten_and_others_kept() -> None:
+    for key, days in (("old", -1), ("new", 1)):
+        Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=days))
+    tasks.clear_sign_ins()
+    assert list(Session.objects.values_list("session_key", flat=True)) == ["new"]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import structlog
 from django.test import Client
 
 from control.accounts.models import User
@@ -196,3 +197,21 @@ def test_an_unknown_path_is_answered_in_json(path: str) -> None:
     answer = Client().get(path)
     assert answer.status_code == 404
     assert answer.json()["code"] == "api:not_found"
+
+
+def test_what_breaks_inside_is_answered_as_json_and_logged(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(user: User) -> None:
+        raise RuntimeError("the secret detail")
+
+    monkeypatch.setattr(applications, "apps_of", broken)
+    with structlog.testing.capture_logs() as logged:
+        status, answer = api("GET", "/apps")
+    assert (status, answer["code"]) == (500, "api:internal")
+    assert "secret" not in answer["message"]
+    assert [line["path"] for line in logged] == ["/api/v1/apps"]
+
+
+@pytest.mark.parametrize("value", [True, 61.0, "61"])
+def test_seconds_are_whole_numbers_and_nothing_like_them(api: Api, value: object) -> None:
+    api("POST", "/apps", {"name": "blog"})
+    assert api("PATCH", "/apps/blog", {"idle_period_s": value})[0] == 422
