@@ -33,9 +33,9 @@ def down(root: Path, say: Say, *, purge: bool) -> None:
     if forwarding.restore():
         say.line("    turned IPv4 forwarding off again, as it was found")
     if purge:
-        people.remove_user(instance, say)
+        people.remove_users(instance, say)
         shutil.rmtree(instance.var, ignore_errors=True)
-        say.line("Burrow is down, and its data and system user are gone.")
+        say.line("Burrow is down, and its data and system users are gone.")
         say.line("Kept: .venv, Debian's packages, and the image cache in /var/cache/burrow, which checkouts share.")
     else:
         say.line("Burrow is down. Apps that sleep wake where they were, after the next deploy/up.")

@@ -60,7 +60,7 @@ def _connected(path: Path, timeout_s: float) -> socket.socket:
 
 
 def _through_edge(instance: Instance, timeout_s: float) -> socket.socket:
-    stream = _connected(instance.var / "run/edge.sock", timeout_s)
+    stream = _connected(instance.var / "edge-run/edge.sock", timeout_s)
     try:
         _open_to_host(stream)
     except BaseException:

@@ -47,8 +47,13 @@ class Instance:
 
     @property
     def user(self) -> str:
-        """The unprivileged system user of web, worker, beat, edge, Postgres and Redis; also the database's role."""
+        """The unprivileged system user of web, worker, beat, Postgres and Redis; also the database's role."""
         return f"burrow-{self.id}"
+
+    @property
+    def edge_user(self) -> str:
+        """The edge's own: it parses what strangers send, and reaches neither the database nor a secret of control's."""
+        return f"{self.user}-edge"
 
     @property
     def var(self) -> Path:

@@ -1,4 +1,4 @@
-"""The box's unprivileged system user, and the folders it may write."""
+"""The box's two unprivileged system users, and the folders each may write."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from deploy.box.say import Problem, Say
 USERADD_TIMEOUT_S = 30
 PRIVATE = 0o700
 SHARED = 0o755
+HANDED_ON = 0o2750  # what is made in it belongs to the folder's group
 CODE = ("platform", "hosts", "tunnel", "templates", "deploy")
 
 
@@ -26,22 +27,22 @@ def exists(name: str) -> bool:
     return True
 
 
-def ensure_user(instance: Instance, say: Say) -> None:
-    """Make the user if it is missing."""
-    if not exists(instance.user):
-        say.run(
-            ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent",
-             "--shell", "/usr/sbin/nologin", instance.user],
-            failure=f"cannot make the system user {instance.user}", timeout_s=USERADD_TIMEOUT_S,
-        )  # fmt: skip
+def ensure_users(instance: Instance, say: Say) -> None:
+    """Make the users that are missing."""
+    for user in (instance.user, instance.edge_user):
+        if not exists(user):
+            say.run(
+                ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent",
+                 "--shell", "/usr/sbin/nologin", user],
+                failure=f"cannot make the system user {user}", timeout_s=USERADD_TIMEOUT_S,
+            )  # fmt: skip
 
 
-def remove_user(instance: Instance, say: Say) -> None:
-    """Remove the user if it is there; its group goes with it."""
-    if exists(instance.user):
-        say.run(
-            ["userdel", instance.user], failure=f"cannot remove the user {instance.user}", timeout_s=USERADD_TIMEOUT_S
-        )
+def remove_users(instance: Instance, say: Say) -> None:
+    """Remove the users that are there; their groups go with them."""
+    for user in (instance.user, instance.edge_user):
+        if exists(user):
+            say.run(["userdel", user], failure=f"cannot remove the user {user}", timeout_s=USERADD_TIMEOUT_S)
 
 
 def make_folders(instance: Instance) -> None:
@@ -51,8 +52,11 @@ def make_folders(instance: Instance) -> None:
         folder(path, owner="root", mode=SHARED)
     for path in (var / "host", var / "log"):
         folder(path, owner="root", mode=PRIVATE)
-    for name in ("postgres", "redis", "run", "repos", "spool", "edge", "secrets", "home"):
+    for name in ("postgres", "redis", "run", "repos", "spool", "secrets", "home"):
         folder(var / name, owner=instance.user, mode=PRIVATE)
+    folder(var / "edge", owner=instance.edge_user, mode=PRIVATE)
+    # The edge listens here, and control connects: the socket takes the folder's group.
+    folder(var / "edge-run", owner=instance.edge_user, group=instance.user, mode=HANDED_ON)
     # The host agent's sockets must fit 107 bytes wherever the checkout is; a link is enough, because the agent is root.
     link = instance.run / "host"
     if not (link.is_symlink() and link.readlink() == var / "host"):
@@ -60,12 +64,12 @@ def make_folders(instance: Instance) -> None:
         link.symlink_to(var / "host")
 
 
-def folder(path: Path, *, owner: str, mode: int) -> None:
-    """A folder with that owner and mode, whatever it was before."""
+def folder(path: Path, *, owner: str, mode: int, group: str = "") -> None:
+    """A folder with that owner, group (the owner's own unless named) and mode, whatever it was before."""
     path.mkdir(exist_ok=True, mode=mode)
-    if stat.S_IMODE(path.stat().st_mode) != mode:
+    shutil.chown(path, owner, group or owner)
+    if stat.S_IMODE(path.stat().st_mode) != mode:  # after chown, which drops the setgid bit of some
         path.chmod(mode)
-    shutil.chown(path, owner, owner)
 
 
 def check_code_is_readable(root: Path) -> None:

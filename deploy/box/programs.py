@@ -71,10 +71,10 @@ def beat(instance: Instance) -> tuple[str, ...]:
     return celery(instance, "beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "WARNING")
 
 
-def as_user(instance: Instance, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command as the unprivileged user, with the checkout at `Instance.place` (see enter.sh)."""
+def as_user(instance: Instance, argv: tuple[str, ...], *, user: str = "") -> tuple[str, ...]:
+    """The command as an unprivileged user, control's unless named, with the checkout at `Instance.place` (enter.sh)."""
     enter = instance.root / "deploy/box/enter.sh"
-    return ("/bin/sh", str(enter), instance.user, str(instance.root), str(instance.place), *argv)
+    return ("/bin/sh", str(enter), user or instance.user, str(instance.root), str(instance.place), *argv)
 
 
 def configuration(instance: Instance, programs: list[Program]) -> str:

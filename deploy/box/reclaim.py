@@ -58,8 +58,11 @@ def end_processes(is_ours: Callable[[int], bool]) -> list[str]:
 
 
 def is_service(instance: Instance, pid: int) -> bool:
-    """One of the supervised programs: it runs as our user, or was started with our settings."""
-    return _uid(pid) == _user_id(instance.user) or f"BURROW_INSTANCE={instance.id}" in _environment(pid)
+    """One of the supervised programs: it runs as a user of ours, or was started with our settings."""
+    return _uid(pid) in {
+        _user_id(instance.user),
+        _user_id(instance.edge_user),
+    } or f"BURROW_INSTANCE={instance.id}" in _environment(pid)
 
 
 def is_machine(instance: Instance, pid: int) -> bool:

@@ -43,7 +43,7 @@ def control(instance: Instance, ports: Ports) -> dict[str, str]:
         "BURROW_DB_NAME": DATABASE,
         "BURROW_DB_USER": instance.user,
         "BURROW_REDIS_SOCKET": str(var / "run/redis.sock"),
-        "BURROW_EDGE_CONTROL_SOCKETS": str(var / "run/edge.sock"),
+        "BURROW_EDGE_CONTROL_SOCKETS": str(var / "edge-run/edge.sock"),
         "BURROW_HOST_ID": HOST_ID,
         "BURROW_HOST_TOKEN_FILE": str(var / "secrets/host_token"),
         "BURROW_REPOS": str(var / "repos"),
@@ -61,13 +61,13 @@ def edge(instance: Instance, ports: Ports) -> dict[str, str]:
     """The edge."""
     var = instance.place / "var"
     return _common(instance, instance.place) | {
-        "HOME": str(var / "home"),
+        "HOME": str(var / "edge"),
         "BURROW_EDGE_NAME": EDGE_NAME,
         "BURROW_EDGE_HTTP": f"{LOOPBACK}:{ports.edge}",
         "BURROW_EDGE_LINK": f"{LOOPBACK}:{ports.link}",
-        "BURROW_EDGE_CONTROL_SOCKET": str(var / "run/edge.sock"),
+        "BURROW_EDGE_CONTROL_SOCKET": str(var / "edge-run/edge.sock"),
         "BURROW_EDGE_STATE": str(var / "edge"),
-        "BURROW_LINK_TOKEN_FILE": str(var / "secrets/link_token"),
+        "BURROW_LINK_TOKEN_FILE": str(var / "edge/link_token"),
         "BURROW_PREVIEW_DOMAIN": PREVIEW_DOMAIN,
     }
 
@@ -79,7 +79,7 @@ def host(instance: Instance, ports: Ports, *, nameservers: tuple[str, ...], acce
         "BURROW_HOST_ID": HOST_ID,
         "BURROW_HOST_DIR": str(instance.run / "host"),
         "BURROW_EDGE_LINKS": f"{LOOPBACK}:{ports.link}",
-        "BURROW_LINK_TOKEN_FILE": str(instance.var / "secrets/link_token"),
+        "BURROW_LINK_TOKEN_FILE": str(instance.var / "edge/link_token"),
         "BURROW_CONTROL_URL": public_url(ports),
         "BURROW_HOST_TOKEN_FILE": str(instance.var / "secrets/host_token"),
         "BURROW_IMAGES": str(instance.var / "images"),

@@ -25,7 +25,11 @@ def traces() -> list[str]:
     ).stdout
     found += [f"firewall {line}" for line in tables.splitlines() if " burrow_" in line]
     found += [f"control group {p}" for p in Path("/sys/fs/cgroup").glob("**/burrow-*") if p.is_dir()]
-    found += [f"user {entry.pw_name}" for entry in pwd.getpwall() if re.fullmatch(r"burrow-[0-9a-f]{6}", entry.pw_name)]
+    found += [
+        f"user {entry.pw_name}"
+        for entry in pwd.getpwall()
+        if re.fullmatch(r"burrow-[0-9a-f]{6}(-edge)?", entry.pw_name)
+    ]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     found += [f"mount {line.split()[1]}" for line in mounts.splitlines() if "burrow" in line.split()[1]]
     for process in Path("/proc").iterdir():

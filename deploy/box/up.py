@@ -74,7 +74,7 @@ def _up(instance: Instance, say: Say) -> tuple[sample.Access, str, Ports]:
     if not supervisor.pid():
         for leftover in reclaim.end_processes(lambda pid: reclaim.is_service(instance, pid)):
             say.line(f"    ended what an earlier run left: {leftover}")
-    people.ensure_user(instance, say)
+    people.ensure_users(instance, say)
     people.make_folders(instance)
     running = {name for name, state in supervisor.states().items() if state == "RUNNING"}
     ours = frozenset({"web"} & running | ({"edge", "link"} if "edge" in running else set()))
@@ -197,7 +197,7 @@ def describe(instance: Instance, ports: Ports, cluster: postgres.Cluster, bin_di
         Program("postgres", as_user(instance, tuple(cluster.serve(bin_dir))), clean, 10, "", stop_signal="INT",
                 stop_wait_s=60, whole_group=False),
         Program("redis", as_user(instance, tuple(redis_argv)), clean, 10, ""),
-        Program("edge", as_user(instance, (str(place / ".venv/bin/python"), "-m", "tunnel")),
+        Program("edge", as_user(instance, (str(place / ".venv/bin/python"), "-m", "tunnel"), user=instance.edge_user),
                 settings.edge(instance, ports), 20, for_edge, stop_wait_s=35),  # it drains for up to 30 s
         # Only the agent itself is stopped: its machines run on, and the next agent takes them over.
         Program("host", (str(instance.python), "-m", "hosts"), host, 30, for_host, whole_group=False, folder=root),

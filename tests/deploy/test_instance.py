@@ -22,7 +22,7 @@ def everything_is_free(port: int) -> bool:
 def test_two_checkouts_share_no_name(tmp_path: Path) -> None:
     one, other = Instance.of(tmp_path / "one"), Instance.of(tmp_path / "other")
     assert one.id != other.id
-    assert one.user != other.user
+    assert not {one.user, one.edge_user} & {other.user, other.edge_user}
     assert one.run != other.run
     assert not set(one.machine_uids) & set(other.machine_uids)
 

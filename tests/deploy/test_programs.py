@@ -80,8 +80,11 @@ def test_stopping_the_host_agent_leaves_its_machines_running(box: Instance, prog
 
 
 def test_only_the_host_agent_runs_as_root(box: Instance, programs: list[Program]) -> None:
-    entered = {p.name for p in programs if p.argv[:3] == ("/bin/sh", str(box.root / "deploy/box/enter.sh"), box.user)}
-    assert {p.name for p in programs} - entered == {"host"}
+    enter = ("/bin/sh", str(box.root / "deploy/box/enter.sh"))
+    users = {p.name: p.argv[2] for p in programs if p.argv[:2] == enter}
+    assert {p.name for p in programs} - set(users) == {"host"}
+    assert {name for name, user in users.items() if user == box.edge_user} == {"edge"}
+    assert {user for name, user in users.items() if name != "edge"} == {box.user}
 
 
 def test_everything_that_dies_is_started_again_for_ever(box: Instance, programs: list[Program]) -> None:
