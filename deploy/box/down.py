@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from deploy.box import forwarding, hostapi, people, reclaim
+from deploy.box import forwarding, hostapi, people, reclaim, volume
 from deploy.box.instance import Instance
 from deploy.box.say import Say
 from deploy.box.supervision import Supervisor
@@ -54,6 +54,7 @@ def _stop(instance: Instance, say: Say, *, keep_memory: bool) -> None:
     with say.step("stopping host agent, Redis and Postgres"):
         supervisor.stop(["host", "redis", "postgres"])
         supervisor.shut_down()
+    volume.detach(instance, say)
 
 
 def _suspend_machines(instance: Instance, say: Say) -> None:

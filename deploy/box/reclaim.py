@@ -125,7 +125,9 @@ def remove_mounts(instance: Instance) -> list[str]:
         if instance.var in target.parents or instance.run in target.parents:
             found.append(target)
     for target in sorted(found, key=lambda p: len(p.parts), reverse=True):
-        _run("umount", "--lazy", str(target))
+        _run("umount", str(target))
+        if target.is_mount():
+            _run("umount", "--lazy", str(target))
     return [f"mount {target}" for target in found]
 
 

@@ -32,6 +32,9 @@ def traces() -> list[str]:
     ]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     found += [f"mount {line.split()[1]}" for line in mounts.splitlines() if "burrow" in line.split()[1]]
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        if (file := backing.read_text(encoding="utf-8").strip()).endswith("/machines.xfs"):
+            found.append(f"loop device over {file}")
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and (text := _describe(process)):
             found.append(text)

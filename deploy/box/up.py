@@ -27,6 +27,7 @@ from deploy.box import (
     sample,
     settings,
     virtualenv,
+    volume,
 )
 from deploy.box.instance import Instance
 from deploy.box.ports import Ports, configured_ports
@@ -76,6 +77,7 @@ def _up(instance: Instance, say: Say) -> tuple[sample.Access, str, Ports]:
             say.line(f"    ended what an earlier run left: {leftover}")
     people.ensure_users(instance, say)
     people.make_folders(instance)
+    volume.attach(instance, say)
     running = {name for name, state in supervisor.states().items() if state == "RUNNING"}
     ours = frozenset({"web"} & running | ({"edge", "link"} if "edge" in running else set()))
     ports = instance.settle_ports(configured_ports(), ours=ours)
