@@ -1,9 +1,8 @@
 """A machine's record as it changes, and the events those changes owe to control.
 
-A change is made in memory at once and made durable by `commit`: the record and the events of one commit are fsynced
-side by side. What could not be written stays owed and goes with the next commit; every event has its id from birth,
-so writing it twice is harmless. Sessions live here too: they can neither overlap nor end before they began, whatever
-the wall clock does.
+A change is made in memory at once and made durable by `commit`. What could not be written stays owed and goes with
+the next commit; every event has its id from birth, so writing it twice is harmless. Sessions live here too: they can
+neither overlap nor end before they began, whatever the wall clock does.
 """
 
 from __future__ import annotations
@@ -108,28 +107,45 @@ class History:
         )
 
     async def commit(self) -> None:
-        """Make everything so far durable. A disk that refuses is an alarm, not a failure: the rest stays owed."""
+        """Make everything so far durable. A disk that refuses is an alarm, not a failure: the rest stays owed.
+
+        Ends of sessions first, then the record, then the rest: killed in between, the next agent finds in the record
+        every session whose end it still owes, and never one that nobody knows how to end.
+        """
         async with self._saving:
-            events, self._owed = self._owed, []
-            saved, appended = await asyncio.gather(
-                self._scribe.run(self._files.save, self.record), self._append(events), return_exceptions=True
-            )
-            if appended is not None:
-                self._owed = _bounded(events + self._owed)
-            for error in (saved, appended):
-                if isinstance(error, (OSError, JournalError)):
-                    log.error("machine.not_durable", machine=self._machine_id, error=str(error), owed=len(self._owed))
-                elif error is not None:
-                    raise error
+            owed, self._owed = self._owed, []
+            ends = [e for e in owed if e.kind is EventKind.SESSION_ENDED]
+            others = [e for e in owed if e.kind is not EventKind.SESSION_ENDED]
+            try:
+                ends = await self._append(ends)
+                await self._save()
+                others = await self._append(others)
+            finally:
+                self._owed = _bounded(ends + others + self._owed)
 
     async def wait_until(self, true: Callable[[], bool]) -> None:
         """Wait until a change makes `true` true."""
         while not true():
             await self._changed.wait()
 
-    async def _append(self, events: list[Event]) -> None:
+    async def _save(self) -> None:
+        try:
+            await self._scribe.run(self._files.save, self.record)
+        except OSError as e:
+            self._alarm(e)
+
+    async def _append(self, events: list[Event]) -> list[Event]:
+        """What is still owed of them."""
         if events:
-            await self._journal.append(*events)
+            try:
+                await self._journal.append(*events)
+            except (OSError, JournalError) as e:
+                self._alarm(e)
+                return events
+        return []
+
+    def _alarm(self, error: OSError | JournalError) -> None:
+        log.error("machine.not_durable", machine=self._machine_id, error=str(error))
 
     def _owe(self, kind: EventKind, at_ms: int, **fields: Any) -> None:
         # seq 0: the journal numbers an event when it writes it

@@ -50,7 +50,7 @@ class FakeVm:
         self._answers()
         if self._vmm.fail_save:
             raise VmmError("QMP migrate: No space left on device")
-        state.write_text(json.dumps({"name": self.process.config.name}))
+        state.write_text(json.dumps({"name": self.process.config.name, "runs": self.process.memory.runs}))
 
     async def kill(self) -> None:
         self.process.end()
@@ -96,11 +96,14 @@ class FakeVmm:
     async def load(self, config: VmConfig, state: Path) -> FakeVm:
         if self.fail_load:
             raise VmmError(self.fail_load)
-        if not state.exists() or json.loads(state.read_text())["name"] != config.name:
+        if not state.exists() or (saved := json.loads(state.read_text()))["name"] != config.name:
             raise StateRefused("load of migration failed")
         self._only_one(config)
+        memory = self.world.memories[str(config.folder)]
+        if saved["runs"] != memory.runs:  # QEMU would say "running", and the guest's kernel would oops
+            raise AssertionError(f"a spent pair of {config.name} was loaded")
         self.world.loads += 1
-        return FakeVm(self.world.start(config, self.world.memories[str(config.folder)]), self)
+        return FakeVm(self.world.start(config, memory), self)
 
     async def adopt(self, config: VmConfig, record: ProcessRecord) -> FakeVm | None:
         for process in self.world.alive(config.name):

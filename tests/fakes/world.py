@@ -38,6 +38,7 @@ class GuestMemory:
     clock_ms: int = 0
     entropy: list[bytes] = field(default_factory=list)
     resumes: int = 0
+    runs: int = 0  # how often its vCPUs were let go: a snapshot of before is spent
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class Process:
     def set_running(self, running: bool) -> None:  # noqa: FBT001 - a state, not an option
         self.running = running
         if running:
+            self.memory.runs += 1
             self.run_since.set()
         else:
             self.run_since.clear()

@@ -10,7 +10,7 @@ import pytest
 from hosts.agent import history
 from hosts.wire.commands import SleepDepth
 from hosts.wire.events import EndCause, EventKind
-from hosts.wire.states import IllegalTransition, MachineEvent
+from hosts.wire.states import IllegalTransition, MachineEvent, MachineState
 from tests.hosts.agent.rig import Rig
 
 
@@ -82,6 +82,7 @@ async def test_events_owed_while_the_disk_is_full_for_long_are_bounded(
         for _ in range(4):
             await machine.sleep(SleepDepth.PAUSED)
             await rig.request(machine)
+            await rig.settle(machine, MachineState.RUNNING)
     count = len(await rig.events())
     await machine.history.commit()
     events = await rig.events()
