@@ -98,6 +98,7 @@ async def test_a_state_that_cannot_be_written_leaves_it_paused_and_whole(rig: Ri
     assert machine.history.state is S.PAUSED
     assert machine.suspend_not_before > rig.clock.monotonic()
     assert await rig.request(machine) == before + 1
+    await rig.settle(machine, S.RUNNING)
     assert states(await rig.events())[-4:] == ["suspending", "paused", "resuming", "running"]
 
 

@@ -78,6 +78,7 @@ async def test_a_suspended_machine_has_no_process_and_goes_on_counting(rig: Rig)
     assert await rig.request(machine) == before + 1
     assert (rig.world.boots, rig.world.loads) == (1, 1)
     assert not machine.parts.snapshots.has_pair(machine.snapshot)
+    await rig.settle(machine, S.RUNNING)
     events = await rig.events()
     assert states(events) == ["booting", "running", "paused", "suspending", "suspended", "resuming", "running"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
 import threading
@@ -83,8 +84,10 @@ def test_an_answer_has_a_status_headers_and_a_body(repository: Path) -> None:
 
 def test_half_a_body_is_no_push(repository: Path) -> None:
     backend, done = start(repository, io.BytesIO(b"0000"), 100)
-    with pytest.raises(BadAnswer):
+    # Git may have opened its answer by the time the body turns out to be short; it never says the push went well.
+    with contextlib.suppress(BadAnswer):
         backend.head()
+    assert b"unpack ok" not in b"".join(backend)
     backend.close()
     assert done.is_set()
 
