@@ -71,10 +71,12 @@ def prepare_tests(say: Say) -> None:
 def ctl(arguments: list[str]) -> None:
     """Become supervisorctl."""
     instance = Instance.of(ROOT)
-    config = Supervisor(instance).config
-    if not config.exists():
+    supervisor = Supervisor(instance)
+    if not supervisor.config.exists():
         raise Problem("there is no box in this checkout yet: run deploy/up")
-    argv = [str(instance.python), "-m", "supervisor.supervisorctl", "-c", str(config), *arguments]
+    if not supervisor.pid():
+        raise Problem("the box of this checkout is down: run deploy/up")
+    argv = [str(instance.python), "-m", "supervisor.supervisorctl", "-c", str(supervisor.config), *arguments]
     os.execve(argv[0], argv, dict(ENVIRONMENT))
 
 

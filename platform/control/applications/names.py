@@ -75,6 +75,7 @@ RESERVED = frozenset(
 )
 # A browser shows what such a label decodes to: somebody else's name in look-alike letters.
 RESERVED_PREFIX = "xn--"
-# Set inside the machine by the platform; a variable of the same name would be a trap.
-RESERVED_VARIABLES = frozenset({"PORT", "HOST"})
+# Set inside the machine by the platform; a variable of the same name would be a trap (and no program found with another
+# PATH: a value is taken as it is, so it cannot add to the one that is there).
+RESERVED_VARIABLES = frozenset({"PORT", "HOST", "PATH"})
 RESERVED_VARIABLE_PREFIX = "BURROW_"

@@ -157,7 +157,8 @@ def _to_boot(deploy: Deploy, lease: Lease, build: Build) -> None:
         new = after(Phase(deploy.phase), DeployEvent.BUILT)
         lease.change(Phase(deploy.phase), phase=new.value, phase_since=clock.now(), release=release, machine=machine)
         journal.step(deploy.id, new.value)
-    journal.append(deploy.id, [f"Starting release {release.number} in a machine of its own"], prefix=journal.HEAD)
+    starting = f"Starting release {release.number} in a machine of its own; the app has two minutes to listen"
+    journal.append(deploy.id, [starting], prefix=journal.HEAD)
 
 
 # ---- boot

@@ -96,7 +96,7 @@ def test_variables_are_removed_and_told_apart() -> None:
     assert queries.variables(environment) == {"B": "2"}
 
 
-@pytest.mark.parametrize("name", ["", "1A", "a", "A-B", "A=B", "PORT", "HOST", "BURROW_X", "A\n", "A" * 101])
+@pytest.mark.parametrize("name", ["", "1A", "a", "A-B", "A=B", "PORT", "HOST", "PATH", "BURROW_X", "A\n", "A" * 101])
 def test_a_bad_variable_name_is_refused(name: str) -> None:
     with pytest.raises(UserError):
         services.store_variables(environment=queries.production(rows.app()), values={name: "x"})
