@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from hosts.agent.record import is_machine_id
+from hosts.wire.allowlist import ALLOW_MAX, checked
 from hosts.wire.commands import BuildSpec
-from hosts.wire.spec import MachineSpec, Policy
+from hosts.wire.spec import Egress, MachineSpec, Policy
 
 MEMORY_MIB = range(64, 65_537)
 DISK_MIB = range(64, 1_048_577)
@@ -61,6 +62,16 @@ def check_policy(policy: Policy) -> None:
     """BadSpec unless it can be followed."""
     _need(policy.idle_period_s in PERIOD_S[1:], "policy.idle_period_s: at least 1 s, at most a month")
     _need(policy.suspend_after_s in PERIOD_S, "policy.suspend_after_s: 0 s to a month")
+    _need(len(policy.egress_allow) <= ALLOW_MAX, f"policy.egress_allow: at most {ALLOW_MAX} names")
+    _need(
+        not policy.egress_allow or policy.egress is Egress.ALLOWLIST,
+        "policy.egress_allow: only with egress allowlist",
+    )
+    for allowed in policy.egress_allow:
+        try:
+            checked(allowed)
+        except ValueError as e:
+            raise BadSpec(f"policy.egress_allow: {e}") from None
 
 
 def check_build(spec: BuildSpec) -> None:

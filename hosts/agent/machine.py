@@ -133,8 +133,10 @@ class Machine:
     async def set_policy(self, policy: Policy) -> None:
         """Change when it sleeps and what it reaches: at once, in whatever state."""
         async with self.turn:
-            if policy.egress is not self.spec.policy.egress and self._namespace is not None:
-                await self.parts.network.set_egress(self.history.record.slot, policy.egress)
+            old = self.spec.policy
+            changed = (policy.egress, policy.egress_allow) != (old.egress, old.egress_allow)
+            if changed and self._namespace is not None:
+                await self.parts.network.set_egress(self.history.record.slot, policy.egress, policy.egress_allow)
             spec = replace(self.spec, policy=policy)
             await self.parts.scribe.run(self.files.save_spec, spec)
             self.spec = spec
@@ -262,8 +264,10 @@ class Machine:
     async def network(self) -> Namespace:
         """The machine's namespace, made if it is not there."""
         if self._namespace is None:
-            slot = self.history.record.slot
-            self._namespace = await self.parts.network.ensure(slot, self.spec.policy.egress, self.parts.uid_of(slot))
+            slot, policy = self.history.record.slot, self.spec.policy
+            self._namespace = await self.parts.network.ensure(
+                slot, policy.egress, self.parts.uid_of(slot), policy.egress_allow
+            )
         return self._namespace
 
     def base_image(self) -> BaseImage:

@@ -16,7 +16,7 @@ from hosts.agent.machine import Busy, Machine, NotRunning
 from hosts.agent.sleeps import CheckpointFailed, SuspendFailed
 from hosts.agent.starts import Gone, StartFailed
 from hosts.wire.codec import Json, WireError, decode, encode, to_json
-from hosts.wire.commands import BuildSpec, SleepRequest, WakeRequest
+from hosts.wire.commands import BuildSpec, OutboundNames, SleepRequest, WakeRequest
 from hosts.wire.spec import MachineId, MachineSpec, Policy
 
 T = TypeVar("T")
@@ -79,6 +79,8 @@ class Api:
                 return self._checkpoint(self._machine(machine_id))
             case "GET", ("v1", "machines", machine_id, "logs"):
                 return self._logs(self._machine(machine_id), request)
+            case "GET", ("v1", "machines", machine_id, "outbound"):
+                return self._outbound(self._machine(machine_id))
             case "PUT", ("v1", "builds", build_id):
                 return self._declare_build(build_id, request)
             case "PUT", ("v1", "builds", build_id, "source"):
@@ -156,6 +158,9 @@ class Api:
                 await machine.logs.pull(machine.guest)
         lines, following = machine.logs.page(_number(request, "after"))
         return _json({"lines": list(lines), "next": following})
+
+    async def _outbound(self, machine: Machine) -> Answer:
+        return Answer(encode(OutboundNames(machine.parts.network.outbound(machine.history.record.slot))))
 
     def _machine(self, machine_id: str) -> Machine:
         machine = self._fleet.find(MachineId(machine_id))

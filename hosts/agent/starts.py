@@ -19,12 +19,12 @@ from hosts.agent.alive import VmLost, while_alive
 from hosts.agent.clock import backoff_s
 from hosts.agent.shape import ImageMissing
 from hosts.guest.client import GuestError, Listening, NotListening
+from hosts.net.addresses import GATEWAY_ADDRESS
 from hosts.net.network import NetworkError
 from hosts.snapshots.files import SnapshotRefused
 from hosts.vmm.protocol import Vm, VmmError
 from hosts.wire.commands import Failure, Start, StartReport, Step
 from hosts.wire.events import Cause, EndCause
-from hosts.wire.spec import Egress
 from hosts.wire.states import MachineEvent, MachineState
 
 if TYPE_CHECKING:
@@ -324,13 +324,13 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
     with progress.step("kernel"):
         await machine.guest.hello(HELLO_TIMEOUT_S)
     with progress.step("app"):
-        online = spec.policy.egress is not Egress.NONE
         await machine.guest.start(
             spec.process,
             hostname=spec.app,
             clock_ms=parts.clock.wall_ms,
             entropy=parts.clock.entropy(ENTROPY_BYTES),
-            nameservers=parts.nameservers if online else (),
+            # The same ones whatever the policy is: it may change while the machine runs, its resolv.conf does not.
+            nameservers=(GATEWAY_ADDRESS, *parts.nameservers),
             timeout_s=START_TIMEOUT_S,
         )
     with progress.step("listening"):

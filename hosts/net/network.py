@@ -2,7 +2,7 @@
 
 A namespace is the anchor: made first, removed last, so whatever hangs on it is found by its name. It, its tap and the
 agent's sockets in it outlive a machine's VMM, which is why a connection survives a sleep. A machine that may not go
-out has no link to go out by.
+out has no link to go out by; one with egress `allowlist` has a resolver in its namespace as well.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,10 @@ from hosts.net.addresses import (
     uplink_name,
     uplink_prefix,
 )
+from hosts.net.leases import Leases
+from hosts.net.resolver import Resolver, Upstream
+from hosts.wire.allowlist import AllowedName
+from hosts.wire.commands import OutboundName
 from hosts.wire.spec import Egress
 
 T = TypeVar("T")
@@ -75,6 +80,8 @@ class Network:
     def __init__(self, instance: str, nameservers: tuple[str, ...]) -> None:
         self._instance = check_instance(instance)
         self._nameservers = nameservers
+        self._upstream = Upstream(nameservers)
+        self._resolvers: dict[int, Resolver] = {}
         self._held: dict[int, Namespace] = {}
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pool = ThreadPoolExecutor(max_workers=SET_UP_THREADS, thread_name_prefix="net")
@@ -85,27 +92,38 @@ class Network:
         """What the slot's namespace is called, whether it is there or not."""
         return namespace_name(self._instance, slot)
 
-    async def ensure(self, slot: int, egress: Egress, uid: int) -> Namespace:
-        """The slot's namespace, made or completed: tap for `uid`, addresses, rules, and an uplink only where egress
-        is open.
+    async def ensure(self, slot: int, egress: Egress, uid: int, allow: tuple[AllowedName, ...] = ()) -> Namespace:
+        """The slot's namespace, made or completed: tap for `uid`, addresses, rules, and an uplink and a resolver only
+        where egress asks for them.
         """
         async with self._locks[check_slot(slot)]:
-            fd = await self._run(self._make, slot, egress, uid)
+            fd = await self._run(self._make, slot, uid)
             held = self._held.get(slot)
             if held is not None:
                 os.close(fd)
-                return held
-            self._held[slot] = Namespace(slot, namespace_name(self._instance, slot), fd)
-            return self._held[slot]
+            else:
+                held = self._held[slot] = Namespace(slot, namespace_name(self._instance, slot), fd)
+            await self._set_egress(held, egress, allow)
+            return held
 
-    async def set_egress(self, slot: int, egress: Egress) -> None:
-        """Open or close the way out at once; closing cuts what is established, since the link itself goes."""
+    async def set_egress(self, slot: int, egress: Egress, allow: tuple[AllowedName, ...] = ()) -> None:
+        """Change what may be reached, at once: what is established and no longer allowed is cut."""
         async with self._locks[check_slot(slot)]:
-            await self._run(self._change_egress, slot, egress)
+            held = self._held.get(slot)
+            if held is None:
+                raise NetworkError(f"no namespace for slot {slot}")
+            await self._set_egress(held, egress, allow)
+
+    def outbound(self, slot: int) -> tuple[OutboundName, ...]:
+        """The names its machine asked for since this agent started, newest first."""
+        resolver = self._resolvers.get(slot)
+        return resolver.outbound.newest_first() if resolver else ()
 
     async def remove(self, slot: int) -> None:
         """Remove everything of the slot. Idempotent."""
         async with self._locks[check_slot(slot)]:
+            if resolver := self._resolvers.pop(slot, None):
+                resolver.close()
             if held := self._held.pop(slot, None):
                 held.close()
             await self._run(self._destroy, slot)
@@ -121,6 +139,8 @@ class Network:
 
     def close(self) -> None:
         """Let go of everything; all namespaces stay."""
+        for resolver in self._resolvers.values():
+            resolver.close()
         for held in self._held.values():
             held.close()
         self._held.clear()
@@ -132,38 +152,57 @@ class Network:
         except (OSError, firewall.FirewallError, NetlinkError) as e:
             raise NetworkError(str(e)) from e
 
-    def _make(self, slot: int, egress: Egress, uid: int) -> int:
+    def _make(self, slot: int, uid: int) -> int:
         name = namespace_name(self._instance, slot)
         namespaces.create(name)
         fd = namespaces.open_namespace(name)
         try:
             namespaces.inside(fd, lambda: links.set_up_inside(uid))
-            namespaces.inside(fd, lambda: firewall.apply(firewall.rules_inside(self._nameservers)))
-            self._apply_egress(slot, fd, egress)
         except BaseException:
             os.close(fd)
             raise
         return fd
 
-    def _change_egress(self, slot: int, egress: Egress) -> None:
-        fd = namespaces.open_namespace(namespace_name(self._instance, slot))
+    async def _set_egress(self, held: Namespace, egress: Egress, allow: tuple[AllowedName, ...]) -> None:
+        resolver = self._resolvers.get(held.slot)
+        if egress is not Egress.ALLOWLIST:
+            if resolver is not None:
+                resolver.close()
+                async with resolver.turn:
+                    resolver.allow, resolver.leases = (), Leases()
+            await self._run(self._apply, held, egress, firewall.rules_inside(self._nameservers, egress))
+            return
+        if resolver is None:
+            resolver = self._resolvers[held.slot] = Resolver(self._upstream.ask)
+        mark = firewall.mark_of(self._nameservers, allow)
+        async with resolver.turn:
+            resolver.allow = allow
+            elements = resolver.leases.keep(allow, now=time.monotonic())
+            rules = firewall.rules_inside(self._nameservers, egress, mark, elements)
+            await self._run(self._apply, held, egress, rules, mark)
         try:
-            self._apply_egress(slot, fd, egress)
-        finally:
-            os.close(fd)
+            await resolver.serve(held.fd)
+        except OSError as e:
+            raise NetworkError(f"resolver: {e}") from e
 
-    def _apply_egress(self, slot: int, fd: int, egress: Egress) -> None:
-        uplink = uplink_name(self._instance, slot)
-        with self._root:
-            if egress is not Egress.OPEN:
+    def _apply(self, held: Namespace, egress: Egress, rules: str, mark: int = 0) -> None:
+        """Rules before any way out, and the way out away before any other rules."""
+        uplink = uplink_name(self._instance, held.slot)
+        if egress is Egress.NONE:
+            with self._root:
                 links.delete_link(uplink)
-                return
+        # Rules of the very same list are left as they stand, with the addresses a former agent's resolver has let out.
+        if not (mark and namespaces.inside(held.fd, lambda: firewall.stands_inside(mark))):
+            namespaces.inside(held.fd, lambda: firewall.apply(rules))
+        if egress is Egress.NONE:
+            return
+        with self._root:
             if not self._rules_stand:
                 firewall.apply(firewall.rules_outside(self._instance, self._nameservers))
                 IP_FORWARD.write_text("1")
                 self._rules_stand = True
-            outer, inner = links.add_uplink(uplink, fd, first_choice=int(self._instance, 16) + slot)
-        namespaces.inside(fd, lambda: links.use_uplink_inside(inner, outer))
+            outer, inner = links.add_uplink(uplink, held.fd, first_choice=int(self._instance, 16) + held.slot)
+        namespaces.inside(held.fd, lambda: links.use_uplink_inside(inner, outer))
 
     def _destroy(self, slot: int) -> None:
         with self._root:

@@ -147,6 +147,23 @@ class BuildReport:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboundName:
+    """A name that a machine with egress `allowlist` asked its resolver for."""
+
+    name: str  # as the guest wrote it, in lower case: not to be trusted
+    allowed: bool  # at the last question
+    count: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundNames:
+    """GET /v1/machines/{id}/outbound: at most 256 names, those asked for last first."""
+
+    names: tuple[OutboundName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorBody:
     """The body of every answer that is not 2xx."""
 

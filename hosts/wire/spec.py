@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from hosts.wire.allowlist import AllowedName
+
 MachineId = NewType("MachineId", str)  # 32 lower-case hex digits (a UUID without dashes)
 ImageDigest = NewType("ImageDigest", str)  # sha256 of the image file, 64 lower-case hex digits
 
@@ -14,6 +16,7 @@ class Egress(StrEnum):
     """What a machine may reach by itself."""
 
     NONE = "none"  # no link out at all
+    ALLOWLIST = "allowlist"  # the addresses that the names in `egress_allow` resolve to, on their ports
     OPEN = "open"  # the internet minus private, link-local and metadata ranges and minus the host
 
 
@@ -24,6 +27,7 @@ class Policy:
     idle_period_s: int = 60  # nothing in flight for this long -> paused
     suspend_after_s: int = 300  # paused for this long -> suspended
     egress: Egress = Egress.NONE
+    egress_allow: tuple[AllowedName, ...] = ()  # only with `allowlist`
 
 
 @dataclass(frozen=True, slots=True)

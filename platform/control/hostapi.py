@@ -21,6 +21,8 @@ from hosts.wire.commands import (
     BuildSpec,
     ErrorBody,
     MachineReport,
+    OutboundName,
+    OutboundNames,
     SleepDepth,
     SleepRequest,
     WakeRequest,
@@ -109,6 +111,10 @@ class HostApi:
         """Keep a snapshot of the running machine."""
         path = f"/v1/machines/{machine_id}/checkpoint"
         return self._call(MachineReport, "POST", path, timeout_s=CHECKPOINT_TIMEOUT_S)
+
+    def outbound(self, machine_id: str) -> tuple[OutboundName, ...]:
+        """The names a machine asked its resolver for."""
+        return self._call(OutboundNames, "GET", f"/v1/machines/{machine_id}/outbound").names
 
     def delete_machine(self, machine_id: str) -> None:
         """Nothing of the machine is left when this returns."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from hosts.guest.client import AGENT_PORT
 from hosts.net.network import NetworkError
+from hosts.wire.allowlist import AllowedName
+from hosts.wire.commands import OutboundName
 from hosts.wire.spec import Egress
 from tests.fakes.world import Process, World
 from tunnel.tasks import spawn
@@ -61,20 +63,25 @@ class FakeNetwork:
     def __init__(self, world: World) -> None:
         self.world = world
         self.egress: dict[int, Egress] = {}
+        self.allow: dict[int, tuple[AllowedName, ...]] = {}
+        self.asked: dict[int, tuple[OutboundName, ...]] = {}
 
     def name_of(self, slot: int) -> str:
         return FakeNamespace(self.world, slot).name
 
-    async def ensure(self, slot: int, egress: Egress, uid: int) -> FakeNamespace:
+    async def ensure(self, slot: int, egress: Egress, uid: int, allow: tuple[AllowedName, ...] = ()) -> FakeNamespace:
         if self.world.network_failures:
             self.world.network_failures -= 1
             raise NetworkError("no link just now")
         self.world.namespaces.add(slot)
-        self.egress[slot] = egress
+        self.egress[slot], self.allow[slot] = egress, allow
         return FakeNamespace(self.world, slot)
 
-    async def set_egress(self, slot: int, egress: Egress) -> None:
-        self.egress[slot] = egress
+    async def set_egress(self, slot: int, egress: Egress, allow: tuple[AllowedName, ...] = ()) -> None:
+        self.egress[slot], self.allow[slot] = egress, allow
+
+    def outbound(self, slot: int) -> tuple[OutboundName, ...]:
+        return self.asked.get(slot, ())
 
     async def remove(self, slot: int) -> None:
         assert self.world.in_namespace(f"fake-{slot}") is None, "the namespace is in use"

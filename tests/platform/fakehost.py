@@ -29,6 +29,8 @@ from hosts.wire.commands import (
     ErrorBody,
     Failure,
     MachineReport,
+    OutboundName,
+    OutboundNames,
     Outcome,
     SleepRequest,
     Socket,
@@ -93,6 +95,7 @@ class FakeHost:
         self.machines: dict[str, FakeMachine] = {}
         self.counts: Counter[str] = Counter()
         self.policies: list[tuple[str, Policy]] = []
+        self.outbound: list[OutboundName] = []
         self.before: Callable[[str], None] = lambda verb: None  # a test may raise ConnectionError here
         self.refuse: dict[str, Answer] = {}
         self.lock = threading.RLock()
@@ -158,6 +161,8 @@ class FakeHost:
                     self._bring_up(machine)
             case ["PATCH", "policy"]:
                 self.policies.append((machine_id, codec.decode(Policy, body)))
+            case ["GET", "outbound"]:
+                return 200, OutboundNames(tuple(self.outbound))
             case ["POST", "sleep"]:
                 if machine.in_flight:
                     return 409, ErrorBody("machine:busy", "requests are in flight")

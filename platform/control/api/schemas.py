@@ -7,10 +7,11 @@ from datetime import datetime
 from ninja import Schema
 from pydantic import StrictInt
 
+from control import clock
 from control.billing.queries import BilledSession
 from control.deploys.queries import DeployView
 from control.routes.queries import AppView
-from hosts.wire.commands import SleepDepth
+from hosts.wire.commands import OutboundName, SleepDepth
 from hosts.wire.spec import Egress
 
 
@@ -26,6 +27,7 @@ class AppChange(Strict):
     idle_period_s: StrictInt | None = None
     suspend_after_s: StrictInt | None = None
     egress: Egress | None = None
+    egress_allow: list[str] | None = None
     env: dict[str, str | None] | None = None
 
 
@@ -41,6 +43,7 @@ class AppOut(Schema):
     idle_period_s: int
     suspend_after_s: int
     egress: str
+    egress_allow: list[str]
     release: int | None
 
     @classmethod
@@ -53,6 +56,7 @@ class AppOut(Schema):
             idle_period_s=view.app.idle_period_s,
             suspend_after_s=view.app.suspend_after_s,
             egress=view.app.egress,
+            egress_allow=view.app.egress_allow,
             release=view.release.number if view.release else None,
         )
 
@@ -77,6 +81,17 @@ class SessionOut(Schema):
             end_cause=view.end_cause or None,
             cost_micros=view.cost_micros,
         )
+
+
+class OutboundOut(Schema):
+    name: str
+    allowed: bool
+    count: int
+    last_seen: datetime
+
+    @classmethod
+    def of(cls, one: OutboundName) -> OutboundOut:
+        return cls(name=one.name, allowed=one.allowed, count=one.count, last_seen=clock.from_ms(one.last_ms))
 
 
 class StepOut(Schema):

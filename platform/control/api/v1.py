@@ -23,6 +23,7 @@ from control.api.schemas import (
     ErrorOut,
     LogOut,
     NewApp,
+    OutboundOut,
     SessionOut,
     SleepOrder,
 )
@@ -98,10 +99,17 @@ def get_app(request: AuthedRequest, name: str) -> AppOut:
 
 @api.patch("/apps/{name}", response={200: AppOut, **REFUSALS}, operation_id="change_app")
 def change_app(request: AuthedRequest, name: str, body: AppChange) -> AppOut:
-    """Change settings. `env` sets variables (null removes one) and makes a new release where something is live."""
+    """Change settings. `env` sets variables (null removes one) and makes a new release where something is live. With
+    egress "allowlist", `egress_allow` lists what the app may reach: `name` or `*.name`, with `:port,port` where that is
+    not 443 and 80. It replaces the list and counts at once.
+    """
     app = _app(request, name)
     app = deploy_services.apply_policy(
-        app=app, idle_period_s=body.idle_period_s, suspend_after_s=body.suspend_after_s, egress=body.egress
+        app=app,
+        idle_period_s=body.idle_period_s,
+        suspend_after_s=body.suspend_after_s,
+        egress=body.egress,
+        egress_allow=body.egress_allow,
     )
     if body.env is not None:
         deploy_services.set_variables(app=app, values=body.env)
@@ -137,6 +145,14 @@ def list_sessions(
 ) -> list[SessionOut]:
     """When the app ran, why, and what it cost; newest first. An open session has no `ended_at` and counts up to now."""
     return [SessionOut.of(s) for s in billing.sessions_of(_app(request, name), limit=limit, before=before)]
+
+
+@api.get("/apps/{name}/egress-log", response={200: list[OutboundOut], **REFUSALS}, operation_id="list_outbound_names")
+def list_outbound_names(request: AuthedRequest, name: str) -> list[OutboundOut]:
+    """The names the app asked for under egress "allowlist", at most 256, newest first, each with whether it was allowed
+    at the last question. The host remembers them until the machine is replaced or its agent restarts.
+    """
+    return [OutboundOut.of(one) for one in route_services.outbound(app=_app(request, name))]
 
 
 @api.get("/apps/{name}/deploys", response={200: list[DeployOut], **REFUSALS}, operation_id="list_deploys")

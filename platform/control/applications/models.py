@@ -31,6 +31,7 @@ class App(models.Model):
     idle_period_s = models.PositiveIntegerField(default=IDLE_PERIOD_DEFAULT_S)
     suspend_after_s = models.PositiveIntegerField(default=SUSPEND_AFTER_DEFAULT_S)
     egress = models.CharField(max_length=20, default=Egress.NONE.value, help_text="What its machines may reach")
+    egress_allow = models.JSONField(default=list, blank=True, help_text="Names, for egress allowlist: normal form")
     created_at = models.DateTimeField(default=clock.now, editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.db import IntegrityError, transaction
 
@@ -11,6 +11,7 @@ from control.accounts.models import User
 from control.applications import names, vault
 from control.applications.models import App, Environment, Variable
 from control.errors import Kind, UserError
+from hosts.wire import allowlist
 from hosts.wire.spec import Egress
 
 APPS_PER_USER_MAX = 200
@@ -39,10 +40,23 @@ def create_app(*, owner: User, name: str) -> App:
 
 
 def set_policy(
-    *, app: App, idle_period_s: int | None = None, suspend_after_s: int | None = None, egress: Egress | None = None
+    *,
+    app: App,
+    idle_period_s: int | None = None,
+    suspend_after_s: int | None = None,
+    egress: Egress | None = None,
+    egress_allow: Sequence[str] | None = None,
 ) -> App:
     """Change when the app sleeps and what it may reach."""
     changed = []
+    if egress_allow is not None:
+        if (egress or Egress(app.egress)) is not Egress.ALLOWLIST:
+            raise UserError(
+                "app:policy_invalid",
+                'egress_allow counts only with egress "allowlist": set that, too, or leave it out.',
+            )
+        app.egress_allow = _allow_list(egress_allow)
+        changed.append("egress_allow")
     if egress is not None:
         app.egress = egress.value
         changed.append("egress")
@@ -61,6 +75,20 @@ def set_policy(
     if changed:
         app.save(update_fields=changed)
     return app
+
+
+def _allow_list(entries: Sequence[str]) -> list[str]:
+    """The entries in normal form; two of one name become one with the ports of both."""
+    ports: dict[str, tuple[int, ...]] = {}
+    if len(entries) > allowlist.ALLOW_MAX:
+        raise UserError("app:policy_invalid", f"egress_allow has at most {allowlist.ALLOW_MAX} names.")
+    try:
+        for entry in entries:
+            allowed = allowlist.parse(entry)
+            ports[allowed.name] = tuple(dict.fromkeys((*ports.get(allowed.name, ()), *allowed.ports)))
+        return [allowlist.write(allowlist.checked(allowlist.AllowedName(*item))) for item in ports.items()]
+    except ValueError as e:
+        raise UserError("app:policy_invalid", f"egress_allow: {e}.") from None
 
 
 def store_variables(*, environment: Environment, values: Mapping[str, str | None]) -> bool:

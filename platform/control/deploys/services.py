@@ -8,7 +8,7 @@ repeated.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -103,10 +103,21 @@ def set_variables(*, app: App, values: Mapping[str, str | None]) -> Deploy | Non
 
 
 def apply_policy(
-    *, app: App, idle_period_s: int | None = None, suspend_after_s: int | None = None, egress: Egress | None = None
+    *,
+    app: App,
+    idle_period_s: int | None = None,
+    suspend_after_s: int | None = None,
+    egress: Egress | None = None,
+    egress_allow: Sequence[str] | None = None,
 ) -> App:
     """Store the settings and tell the host at once if it answers; if not, the sweep does."""
-    app = app_services.set_policy(app=app, idle_period_s=idle_period_s, suspend_after_s=suspend_after_s, egress=egress)
+    app = app_services.set_policy(
+        app=app,
+        idle_period_s=idle_period_s,
+        suspend_after_s=suspend_after_s,
+        egress=egress,
+        egress_allow=egress_allow,
+    )
     machine = routes.live_machine(applications.production(app))
     if machine is not None:
         try:

@@ -25,9 +25,9 @@ from control.machines import observe, placement, queries
 from control.machines.models import Host, Machine, MachineTransition
 from control.machines.states import Lifecycle, LifecycleEvent, after
 from control.releases.models import Release
-from hosts.wire import codec
+from hosts.wire import allowlist, codec
 from hosts.wire.codec import WireError
-from hosts.wire.commands import MachineReport, SleepDepth
+from hosts.wire.commands import MachineReport, OutboundName, SleepDepth
 from hosts.wire.spec import Egress, ImageDigest, MachineId, MachineSpec, Policy, Process
 from hosts.wire.states import MachineState
 
@@ -77,7 +77,9 @@ def choose_host() -> Host:
 
 def policy_of(app: App) -> Policy:
     """What the app's settings mean for its machines."""
-    return Policy(idle_period_s=app.idle_period_s, suspend_after_s=app.suspend_after_s, egress=Egress(app.egress))
+    egress = Egress(app.egress)
+    allow = tuple(allowlist.parse(entry) for entry in app.egress_allow) if egress is Egress.ALLOWLIST else ()
+    return Policy(app.idle_period_s, app.suspend_after_s, egress, allow)
 
 
 def spec_of(machine: Machine) -> MachineSpec:
@@ -152,6 +154,16 @@ def wake(*, machine: Machine) -> str:
         raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
     observe.take_report(machine, report)
     return report.state.value
+
+
+def outbound(*, machine: Machine) -> tuple[OutboundName, ...]:
+    """The names it asked for, as its host remembers them, newest first."""
+    try:
+        return HostApi(machine.host.name).outbound(machine.id.hex)
+    except HostRefused as e:
+        raise _shown(e) from e
+    except HostUnreachable as e:
+        raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
 
 
 def retire(*, machine: Machine, drain_s: float | None = None) -> bool:

@@ -20,7 +20,7 @@ from control.machines import services as machines
 from control.machines.models import Machine
 from control.routes import queries
 from control.routes.models import Edge, Route, RouteTable
-from hosts.wire.commands import SleepDepth
+from hosts.wire.commands import OutboundName, SleepDepth
 from tunnel.client import EdgeClient, EdgeUnavailable
 from tunnel.wire import Refused, WireError
 from tunnel.wire import Route as WireRoute
@@ -101,6 +101,12 @@ def sleep_app(*, app: App, to: SleepDepth = SleepDepth.PAUSED) -> str:
 def wake_app(*, app: App) -> str:
     """Wake the app's live machine; its state once it runs."""
     return machines.wake(machine=_live_machine(app))
+
+
+def outbound(*, app: App) -> tuple[OutboundName, ...]:
+    """The names the app's live machine asked for, newest first; none before the first release."""
+    machine = queries.live_machine(applications.production(app))
+    return machines.outbound(machine=machine) if machine is not None else ()
 
 
 def _live_machine(app: App) -> Machine:

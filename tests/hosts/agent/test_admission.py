@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from hosts.agent.admission import BadSpec, check_build, check_machine, check_policy
+from hosts.wire.allowlist import AllowedName
 from hosts.wire.commands import BuildSpec
-from hosts.wire.spec import MachineSpec, Policy, Process, Size
+from hosts.wire.spec import Egress, MachineSpec, Policy, Process, Size
 from tests.hosts.agent.rig import spec
 
 
@@ -53,6 +54,10 @@ def test_a_plain_spec_is_fine() -> None:
         (with_process(env=tuple((f"A{n}", "") for n in range(1001))), "env"),
         (spec(policy=Policy(0, 300)), "idle_period_s"),
         (spec(policy=Policy(60, -1)), "suspend_after_s"),
+        (spec(policy=Policy(egress_allow=(AllowedName("a.example"),))), "only with egress allowlist"),
+        (spec(policy=Policy(egress=Egress.ALLOWLIST, egress_allow=(AllowedName("A.example"),))), "normal form"),
+        (spec(policy=Policy(egress=Egress.ALLOWLIST, egress_allow=(AllowedName("a.example", ()),))), "ports"),
+        (spec(policy=Policy(egress=Egress.ALLOWLIST, egress_allow=(AllowedName("a.example"),) * 101)), "at most 100"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(bad: MachineSpec, field: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hosts.agent.machine import Machine
 from hosts.agent.starts import Gone
+from hosts.wire.allowlist import AllowedName
 from hosts.wire.commands import SleepDepth
 from hosts.wire.events import Cause, Event, EventKind
 from hosts.wire.spec import Egress, Policy
@@ -66,6 +67,10 @@ async def test_a_policy_changes_at_once_and_survives(rig: Rig) -> None:
     await machine.set_policy(Policy(5, 10, Egress.OPEN))
     assert rig.network.egress[machine.history.record.slot] is Egress.OPEN
     assert machine.files.load()[0].policy == Policy(5, 10, Egress.OPEN)
+    for allow in ((AllowedName("a.example"),), (AllowedName("b.example"),)):
+        await machine.set_policy(Policy(5, 10, Egress.ALLOWLIST, allow))
+        assert rig.network.allow[machine.history.record.slot] == allow, "another list is a change, too"
+        assert machine.files.load()[0].policy.egress_allow == allow
 
 
 async def test_the_record_on_disk_is_the_record_in_memory(rig: Rig) -> None:

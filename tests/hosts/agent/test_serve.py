@@ -14,8 +14,8 @@ import pytest
 from hosts.agent.builds import Builds
 from hosts.agent.http import ApiServer
 from hosts.agent.serve import Api
-from hosts.wire.codec import encode
-from hosts.wire.commands import SleepDepth, SleepRequest, WakeRequest
+from hosts.wire.codec import encode, from_json
+from hosts.wire.commands import OutboundName, OutboundNames, SleepDepth, SleepRequest, WakeRequest
 from hosts.wire.events import Cause
 from hosts.wire.spec import ImageDigest, Policy
 from hosts.wire.states import MachineState
@@ -134,6 +134,14 @@ async def test_a_checkpoint_is_taken_of_what_has_memory_only(rig: Rig, call: Cal
     await machine.sleep(SleepDepth.SUSPENDED)
     status, error = await call("POST", f"/v1/machines/{ID}/checkpoint")
     assert (status, error["code"]) == (409, "machine:not_running")
+
+
+async def test_the_names_a_machine_asked_for_are_told(rig: Rig, call: Call) -> None:
+    machine = await rig.machine()
+    names = OutboundNames((OutboundName("evil.example", allowed=False, count=2, last_ms=7),))
+    rig.network.asked[machine.history.record.slot] = names.names
+    status, body = await call("GET", f"/v1/machines/{ID}/outbound")
+    assert (status, from_json(OutboundNames, body)) == (200, names)
 
 
 async def test_a_policy_is_patched(rig: Rig, call: Call) -> None:

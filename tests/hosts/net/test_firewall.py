@@ -7,13 +7,15 @@ import subprocess
 import pytest
 
 from hosts.net import firewall
+from hosts.wire.allowlist import AllowedName
+from hosts.wire.spec import Egress
 
 
 def test_rules_name_only_ipv4_nameservers() -> None:
-    rules = firewall.rules_inside(("10.0.0.2", "fd00::2"))
+    rules = firewall.rules_inside(("10.0.0.2", "fd00::2"), Egress.OPEN)
     assert "ip daddr { 10.0.0.2 } meta l4proto" in rules
     assert "fd00" not in rules
-    assert "dport" not in firewall.rules_inside(("fd00::2",))
+    assert "dnat" not in firewall.rules_inside(("fd00::2",), Egress.OPEN)
 
 
 def test_a_name_that_is_no_address_never_becomes_a_rule() -> None:
@@ -22,9 +24,21 @@ def test_a_name_that_is_no_address_never_becomes_a_rule() -> None:
 
 
 def test_the_closed_networks_are_closed_in_both_places() -> None:
-    for rules in (firewall.rules_inside(()), firewall.rules_outside("abcdef", ())):
+    for rules in (
+        firewall.rules_inside((), Egress.OPEN),
+        firewall.rules_inside((), Egress.ALLOWLIST, 1),
+        firewall.rules_outside("abcdef", ()),
+    ):
         for network in firewall.CLOSED_NETWORKS:
             assert network in rules
+
+
+def test_another_list_has_another_mark_and_the_same_one_the_same() -> None:
+    lists: list[tuple[AllowedName, ...]] = [(), (AllowedName("a.example"),), (AllowedName("a.example", (443,)),)]
+    marks = [firewall.mark_of((), allow) for allow in lists]
+    assert len(set(marks)) == 3
+    assert marks == [firewall.mark_of((), allow) for allow in lists]
+    assert all(marks), "0 is what no rule has marked"
 
 
 @pytest.mark.root

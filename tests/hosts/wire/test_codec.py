@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hosts.wire.allowlist import AllowedName
 from hosts.wire.codec import WireError, decode, encode, from_json
 from hosts.wire.commands import (
     BuildPhase,
@@ -15,6 +16,8 @@ from hosts.wire.commands import (
     ErrorBody,
     Failure,
     MachineReport,
+    OutboundName,
+    OutboundNames,
     Outcome,
     SleepDepth,
     SleepRequest,
@@ -46,6 +49,10 @@ MESSAGES: dict[str, object] = {
         policy=Policy(60, 300, Egress.OPEN),
     ),
     "policy": Policy(5, 10, Egress.NONE),
+    "policy_allowlist": Policy(
+        5, 10, Egress.ALLOWLIST, (AllowedName("pypi.example"), AllowedName("*.example.org", (443, 8443)))
+    ),
+    "outbound_names": OutboundNames((OutboundName("pypi.example", False, 3, 1_700_000_000_000),)),
     "sleep_request": SleepRequest(SleepDepth.SUSPENDED),
     "wake_request": WakeRequest(Cause.API),
     "machine_report": MachineReport(
@@ -138,6 +145,10 @@ def test_every_golden_file_is_of_a_known_message() -> None:
 
 def test_unknown_fields_are_ignored() -> None:
     assert decode(EventAck, b'{"acked_seq": 7, "a_newer_field": {"x": []}}') == EventAck(7)
+
+
+def test_a_policy_from_before_the_allow_list_is_read() -> None:
+    assert decode(Policy, b'{"idle_period_s":5,"suspend_after_s":10,"egress":"open"}') == Policy(5, 10, Egress.OPEN)
 
 
 def test_absent_fields_take_their_defaults() -> None:

@@ -13,13 +13,24 @@ from control.accounts.models import User
 from control.applications import queries as applications
 from control.deploys import pipeline
 from control.deploys.models import Deploy
-from hosts.wire.commands import ErrorBody, Failure
+from hosts.wire.allowlist import AllowedName
+from hosts.wire.commands import ErrorBody, Failure, OutboundName
 from tests.platform import rows
 from tests.platform.fakehost import FakeEdge, FakeHost
 
 pytestmark = pytest.mark.django_db
 
-APP_FIELDS = {"name", "state", "url", "git_url", "idle_period_s", "suspend_after_s", "release", "egress"}
+APP_FIELDS = {
+    "name",
+    "state",
+    "url",
+    "git_url",
+    "idle_period_s",
+    "suspend_after_s",
+    "release",
+    "egress",
+    "egress_allow",
+}
 
 
 class Api:
@@ -68,6 +79,7 @@ def test_an_app_is_created_read_changed_listed_and_deleted(api: Api, edge: FakeE
         "idle_period_s": 60,
         "suspend_after_s": 300,
         "egress": "none",
+        "egress_allow": [],
         "release": None,
     }
     assert api("GET", "/apps/blog") == (200, app)
@@ -96,6 +108,47 @@ def test_a_bad_app_is_refused_with_a_code(api: Api, body: object, status: int, c
     found, answer = api("POST", "/apps", body)
     assert (found, answer["code"]) == (status, code)
     assert answer["message"]
+
+
+def test_an_allow_list_is_put_in_normal_form_and_told_to_the_host(api: Api, live: str, edge: FakeEdge) -> None:
+    body = {"egress": "allowlist", "egress_allow": ["PyPI.example.", "*.Bücher.example:443", "pypi.example:8443"]}
+    status, app = api("PATCH", f"/apps/{live}", body)
+    assert (status, app["egress"]) == (200, "allowlist")
+    assert app["egress_allow"] == ["pypi.example:443,80,8443", "*.xn--bcher-kva.example:443"]
+    policy = edge.host.policies[-1][1]
+    assert policy.egress_allow == (
+        AllowedName("pypi.example", (443, 80, 8443)),
+        AllowedName("*.xn--bcher-kva.example", (443,)),
+    )
+    assert api("PATCH", f"/apps/{live}", {"egress": "open"})[1]["egress_allow"] == app["egress_allow"], "kept for later"
+    assert edge.host.policies[-1][1].egress_allow == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"egress_allow": ["pypi.example"]}, 'only with egress "allowlist"'),
+        ({"egress": "allowlist", "egress_allow": ["https://pypi.example/"]}, "ports"),
+        ({"egress": "allowlist", "egress_allow": ["192.0.2.1"]}, "is an address"),
+        ({"egress": "allowlist", "egress_allow": ["*"]}, "a star stands alone"),
+        ({"egress": "allowlist", "egress_allow": ["*.example"]}, "top-level"),
+        ({"egress": "allowlist", "egress_allow": ["a.example:0"]}, "1 to 65535"),
+        ({"egress": "allowlist", "egress_allow": ["a.example"] * 101}, "at most 100"),
+    ],
+)
+def test_a_bad_allow_list_is_refused_with_a_reason(api: Api, body: object, word: str) -> None:
+    rows.app(api.user, "blog")
+    status, answer = api("PATCH", "/apps/blog", body)
+    assert (status, answer["code"]) == (422, "app:policy_invalid")
+    assert word in answer["message"]
+
+
+def test_the_names_an_app_asked_for_are_shown(api: Api, live: str, edge: FakeEdge) -> None:
+    edge.host.outbound = [OutboundName("evil.example", allowed=False, count=3, last_ms=1_700_000_000_000)]
+    assert api("GET", f"/apps/{live}/egress-log") == (
+        200,
+        [{"name": "evil.example", "allowed": False, "count": 3, "last_seen": "2023-11-14T22:13:20Z"}],
+    )
 
 
 def test_what_is_no_json_is_refused_with_a_code(api: Api) -> None:
