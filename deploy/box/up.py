@@ -60,12 +60,8 @@ def up(root: Path, say: Say) -> None:
         access, url, ports = _up(instance, say)
     if accelerator(instance) == "tcg":
         say.line("")
-        say.line(
-            "This server has no working KVM: machines run under QEMU's translator, slowly, and are no isolation that anybody"
-        )
-        say.line(
-            "vouches for (README, Limits). Do not run strangers' code on a server like this one that you care about."
-        )
+        say.line("This server has no working KVM: machines run under QEMU's translator, slowly, and are no isolation that")
+        say.line("anybody vouches for (README, Limits). Do not run strangers' code here if you care about this server.")
     say.line("")
     say.line(f"Burrow runs. Dashboard  {access.dashboard}   sign in as {access.email}, password {access.password}")
     say.line(f"Sample app   {url}")
