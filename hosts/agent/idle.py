@@ -44,9 +44,12 @@ class Activity:
         """A byte came for the machine."""
         self.last_at = self._clock.monotonic()
 
-    def set_in_flight(self, edge: str, count: int) -> None:
-        """What one edge says it has in flight. The end of a request is activity too: the idle period starts there."""
-        self.touch()
+    def set_in_flight(self, edge: str, count: int, *, quiet: bool = False) -> None:
+        """What one edge says it has in flight. The end of a request is activity too: the idle period starts there,
+        unless all of it was quiet.
+        """
+        if not quiet:
+            self.touch()
         if count > 0:
             self._in_flight[edge] = count
         else:
@@ -58,15 +61,17 @@ class Activity:
             self.touch()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, quiet: bool = False) -> Iterator[None]:
         """Something of our own is going on with the machine, such as a stream being opened."""
         self._held += 1
-        self.touch()
+        if not quiet:
+            self.touch()
         try:
             yield
         finally:
             self._held -= 1
-            self.touch()
+            if not quiet:
+                self.touch()
 
 
 class Step(StrEnum):

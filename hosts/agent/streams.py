@@ -40,9 +40,10 @@ FindMachine = Callable[[MachineId], Machine | None]
 class MachineGate:
     """Holds the bytes of one stream while its machine sleeps."""
 
-    def __init__(self, machine: Machine, *, may_wake: bool) -> None:
+    def __init__(self, machine: Machine, *, may_wake: bool, quiet: bool = False) -> None:
         self._machine = machine
         self._may_wake = may_wake
+        self._quiet = quiet
 
     def is_open(self) -> bool:
         """Whether bytes may pass now."""
@@ -50,12 +51,13 @@ class MachineGate:
 
     async def wait(self) -> None:
         """Wake the machine, or Refused."""
-        with self._machine.activity.held():
+        with self._machine.activity.held(quiet=self._quiet):
             await wake(self._machine, may_wake=self._may_wake)
 
     def touch(self) -> None:
         """Bytes came."""
-        self._machine.activity.touch()
+        if not self._quiet:
+            self._machine.activity.touch()
 
 
 class Streams:
@@ -66,12 +68,10 @@ class Streams:
         self._machines = machines
         self._api_socket = api_socket
 
-    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
         """A connection to the app, awake."""
-        found = self._find(MachineId(machine))
-        if found is None:
-            raise Refused(Code.MACHINE_UNKNOWN, "find", f"no machine {machine} on this host")
-        with found.activity.held():
+        found = self._known(machine)
+        with found.activity.held(quiet=quiet):
             vm = found.vm
             early = _connect_early(found) if may_wake else None
             try:
@@ -82,8 +82,19 @@ class Streams:
                 raise
             sock = await _finish(early, same_guest=found.vm is vm) if early is not None else None
             return Target(
-                sock or await _connect(found, may_wake=may_wake, request=request), MachineGate(found, may_wake=may_wake)
+                sock or await _connect(found, may_wake=may_wake, request=request),
+                MachineGate(found, may_wake=may_wake, quiet=quiet),
             )
+
+    def machine_state(self, machine: str) -> str:
+        """What a probe is answered."""
+        return _state(self._known(machine))
+
+    def _known(self, machine: str) -> Machine:
+        found = self._find(MachineId(machine))
+        if found is None:
+            raise Refused(Code.MACHINE_UNKNOWN, "find", f"no machine {machine} on this host")
+        return found
 
     async def open_host(self) -> socket.socket:
         """A connection to the agent's API."""
@@ -96,16 +107,21 @@ class Streams:
             raise Refused(Code.HOST_BUSY, "connect", f"the host agent's API does not answer: {e}") from None
         return sock
 
-    def activity(self, edge: str, machine: str, in_flight: int) -> None:
+    def activity(self, edge: str, machine: str, in_flight: int, *, quiet: bool = False) -> None:
         """An edge tells how many requests it has in flight."""
         found = self._find(MachineId(machine))
         if found is not None:
-            found.activity.set_in_flight(edge, in_flight)
+            found.activity.set_in_flight(edge, in_flight, quiet=quiet)
 
     def link_lost(self, edge: str) -> None:
         """A closed link has nothing in flight."""
         for machine in self._machines():
             machine.activity.forget(edge)
+
+
+def _state(machine: Machine) -> str:
+    state = machine.history.state
+    return "waking" if machine.waking and state is not MachineState.RUNNING else state.value
 
 
 async def wake(machine: Machine, *, may_wake: bool) -> None:

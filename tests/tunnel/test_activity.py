@@ -18,7 +18,7 @@ def said() -> Said:
 
 @pytest.fixture
 def activity(said: Said) -> Activity:
-    return Activity(lambda *message: said.append(message))
+    return Activity(lambda host, machine, n, quiet: said.append((host, machine, n)))
 
 
 async def test_a_rise_is_said_at_once_and_a_fall_after_a_moment(activity: Activity, said: Said) -> None:
@@ -82,3 +82,30 @@ async def test_a_machine_that_moved_is_said_to_its_new_host(activity: Activity, 
     activity.end("m")
     activity.flush()
     assert said[-1] == ("g", "m", 0)
+
+
+async def test_quiet_requests_are_said_as_such_until_another_is_in_flight() -> None:
+    told: list[tuple[int, bool]] = []
+    activity = Activity(lambda host, machine, n, quiet: told.append((n, quiet)))
+    activity.begin("h", "m", quiet=True)
+    activity.end("m")
+    activity.flush()
+    assert told == [(1, True), (0, True)]
+    activity.begin("h", "m", quiet=True)
+    activity.begin("h", "m")
+    activity.begin("h", "m", quiet=True)
+    for _ in range(3):
+        activity.end("m")
+    activity.flush()
+    assert told[2:] == [(1, True), (2, False), (0, False)]
+
+
+async def test_a_request_soon_after_a_quiet_one_is_said() -> None:
+    told: list[tuple[int, bool]] = []
+    activity = Activity(lambda host, machine, n, quiet: told.append((n, quiet)))
+    activity.begin("h", "m", quiet=True)
+    activity.end("m")
+    activity.begin("h", "m")
+    activity.end("m")
+    activity.flush()
+    assert told == [(1, True), (1, False), (0, False)]

@@ -77,19 +77,23 @@ class Agent:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
         self.told.append(("open", machine, may_wake, request))
         await self.go_on.wait()
         if self.fails is not None:
             raise self.fails
         return Target(await self.open_host(), OpenGate())
 
+    def machine_state(self, machine: str) -> str:
+        self.told.append(("state", machine))
+        return "paused"
+
     async def open_host(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         self.opened.append(ours)
         return theirs
 
-    def activity(self, edge: str, machine: str, in_flight: int) -> None:
+    def activity(self, edge: str, machine: str, in_flight: int, *, quiet: bool = False) -> None:
         self.told.append((edge, machine, in_flight))
 
     def link_lost(self, edge: str) -> None:

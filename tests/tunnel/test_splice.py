@@ -86,13 +86,16 @@ class Stream:
 
     # Handler
 
-    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
         return Target(self._target, self.gate)
+
+    def machine_state(self, machine: str) -> str:
+        return "running"
 
     async def open_host(self) -> socket.socket:
         raise NotImplementedError
 
-    def activity(self, edge: str, machine: str, in_flight: int) -> None: ...
+    def activity(self, edge: str, machine: str, in_flight: int, *, quiet: bool = False) -> None: ...
 
     def link_lost(self, edge: str) -> None: ...
 

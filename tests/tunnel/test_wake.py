@@ -25,7 +25,7 @@ async def test_activity_is_said_before_the_machine_is_asked_for_and_zero_after(t
     said_at_open: list[list[tuple[str, int]]] = []
     before = tunnel.agent.open_machine
 
-    async def note(machine: str, *, may_wake: bool, request: str) -> object:
+    async def note(machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> object:
         await asyncio.sleep(0.05)
         said_at_open.append(list(tunnel.agent.activities))
         return await before(machine, may_wake=may_wake, request=request)

@@ -16,6 +16,7 @@ from tunnel.wire import (
     HostHello,
     Kind,
     Need,
+    NoWake,
     Open,
     OpenHello,
     Ping,
@@ -51,6 +52,8 @@ TABLE = RouteTable(
         Route("x.y.example", "m-2", "host-1", "shop", may_wake=False),
     ),
 )
+NO_WAKE = NoWake(robots=True, methods=("HEAD", "OPTIONS"), paths=("/health", "/cron/*"))
+POLICIES = RouteTable(8, (Route("blog.localhost", "m-1", "host-0", "blog", no_wake=NO_WAKE),))
 
 LINK = HostHello(Kind.LINK, "host-0", "token", "session")
 DATA = HostHello(Kind.DATA, "host-0", "token", "session")
@@ -73,13 +76,27 @@ MESSAGES: list[Case] = [
         lambda x: decode_open(x, host="host-0"),
         Open(ToMachine("m-1", may_wake=False), "r-1"),
     ),
+    (
+        "open-machine-quiet",
+        Open(ToMachine("m-1", may_wake=False, quiet=True), "r-1").encode(),
+        lambda x: decode_open(x, host="host-0"),
+        Open(ToMachine("m-1", may_wake=False, quiet=True), "r-1"),
+    ),
+    (
+        "open-machine-probe",
+        Open(ToMachine("m-1", may_wake=False, quiet=True, probe=True)).encode(),
+        lambda x: decode_open(x, host="host-0"),
+        Open(ToMachine("m-1", may_wake=False, quiet=True, probe=True)),
+    ),
     ("opened", OPENED_OK, check_opened, None),
     ("published", encode_published(7), decode_published, 7),
     ("table", TABLE.encode(), decode_table, TABLE),
+    ("table-no-wake", POLICIES.encode(), decode_table, POLICIES),
 ]
 MESSAGES += [
     ("link-need", Need(16).encode(), decode_message, Need(16)),
     ("link-activity", Activity("m-1", 3).encode(), decode_message, Activity("m-1", 3)),
+    ("link-activity-quiet", Activity("m-1", 3, quiet=True).encode(), decode_message, Activity("m-1", 3, quiet=True)),
     ("link-ping", Ping(5).encode(), decode_message, Ping(5)),
     ("link-pong", Pong(5).encode(), decode_message, Pong(5)),
 ]
@@ -155,6 +172,28 @@ def test_lines_that_are_no_hello_are_refused(line: bytes) -> None:
 def test_malformed_link_messages_are_refused(line: bytes) -> None:
     with pytest.raises(WireError):
         decode_message(line)
+
+
+@pytest.mark.parametrize(
+    "no_wake",
+    [
+        None,
+        [],
+        {"robots": 1},
+        {"methods": "HEAD"},
+        {"methods": [1]},
+        {"paths": ["/a b"]},
+        {"paths": ["/\u00e9"]},
+        {"paths": [""]},
+        {"paths": ["/" + "x" * 200]},
+        {"paths": ["/"] * 65},
+    ],
+)
+def test_a_bad_wake_policy_refuses_the_table(no_wake: object) -> None:
+    row = {"hostname": "a.b", "machine": "m", "host": "h", "app": "a", "no_wake": {}}
+    assert decode_table(json.dumps({"generation": 1, "routes": [row]}).encode()).routes[0].no_wake == NoWake()
+    with pytest.raises(WireError, match="no_wake"):
+        decode_table(json.dumps({"generation": 1, "routes": [{**row, "no_wake": no_wake}]}).encode())
 
 
 @pytest.mark.parametrize(

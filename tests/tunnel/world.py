@@ -30,8 +30,13 @@ class Machine:
     wakes: int = 0
     wake_s: float = 0.05
     touches: int = 0
+    state: str = ""  # what a probe is told, if it is not what follows from the rest
     refuses: Refused | None = None
     _waking: asyncio.Future[None] | None = None
+
+    @property
+    def waking(self) -> bool:
+        return self._waking is not None
 
     def touch(self) -> None:
         self.touches += 1
@@ -83,11 +88,15 @@ class Agent:
     machines: dict[str, Machine] = field(default_factory=dict)
     activities: list[tuple[str, int]] = field(default_factory=list)
     opens: list[str] = field(default_factory=list)
+    quiets: list[str] = field(default_factory=list)
+    loud: list[str] = field(default_factory=list)  # activity that was not quiet
+    probes: int = 0
     lost: int = 0
     api_port: int = 0
 
-    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
         self.opens.append(machine)
+        self.quiets += [machine] if quiet else []
         found = self.machines.get(machine)
         if found is None:
             raise Refused(Code.MACHINE_UNKNOWN, "open", f"no machine {machine}")
@@ -98,11 +107,19 @@ class Agent:
         except OSError as e:
             raise Refused(Code.APP_REFUSED, "connect", str(e)) from None
 
+    def machine_state(self, machine: str) -> str:
+        self.probes += 1
+        found = self.machines.get(machine)
+        if found is None:
+            raise Refused(Code.MACHINE_UNKNOWN, "find", f"no machine {machine}")
+        return found.state or ("running" if found.awake else "waking" if found.waking else "suspended")
+
     async def open_host(self) -> socket.socket:
         return await connect(self.api_port)
 
-    def activity(self, edge: str, machine: str, in_flight: int) -> None:
+    def activity(self, edge: str, machine: str, in_flight: int, *, quiet: bool = False) -> None:
         self.activities.append((machine, in_flight))
+        self.loud += [] if quiet else [machine]
 
     def link_lost(self, edge: str) -> None:
         self.lost += 1

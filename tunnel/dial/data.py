@@ -156,7 +156,12 @@ class DataConnection(asyncio.Protocol):
     async def _ask(self, wanted: Open) -> Target:
         if isinstance(wanted.to, ToHost):
             return Target(await self._handler.open_host(), OpenGate())
-        return await self._handler.open_machine(wanted.to.machine, may_wake=wanted.to.may_wake, request=wanted.request)
+        to = wanted.to
+        if to.probe:
+            raise Refused(Code.MACHINE_STATE, self._handler.machine_state(to.machine), "")
+        return await self._handler.open_machine(
+            to.machine, may_wake=to.may_wake, request=wanted.request, quiet=to.quiet
+        )
 
     def _refuse(self, refused: Refused) -> None:
         self._transport.write(encode_refusal(refused))

@@ -146,8 +146,8 @@ class _Edge:
             async with asyncio.timeout(SILENCE_LIMIT_S):
                 line = await _read_line(reader)
             match decode_message(line):
-                case Activity(machine, in_flight):
-                    self._handler.activity(self.name, machine, in_flight)
+                case Activity(machine, in_flight, quiet):
+                    self._handler.activity(self.name, machine, in_flight, quiet=quiet)
                 case Need(n):
                     self._need(n)
                 case Ping(t):

@@ -34,16 +34,19 @@ class Target:
 class Handler(Protocol):
     """The host agent, as the dialer sees it."""
 
-    async def open_machine(self, machine: str, *, may_wake: bool, request: str) -> Target:
-        """Wake the machine if that is allowed and connect to its app, or raise Refused.
+    async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
+        """Wake the machine if that is allowed and connect to its app, or raise Refused. Quiet is not activity.
 
         Not cancelled when the client goes away, for others may wait for the same wake.
         """
 
+    def machine_state(self, machine: str) -> str:
+        """The machine's state, or `waking`; Refused if it is unknown. Changes nothing and is no activity."""
+
     async def open_host(self) -> socket.socket:
         """Connect to the agent's own API, or raise Refused."""
 
-    def activity(self, edge: str, machine: str, in_flight: int) -> None:
+    def activity(self, edge: str, machine: str, in_flight: int, *, quiet: bool = False) -> None:
         """This edge now has so many requests of the machine in flight."""
 
     def link_lost(self, edge: str) -> None:

@@ -2,7 +2,8 @@
 
 A host puts a machine to sleep only when nothing is in flight, so a count that rises from zero is sent before the first
 byte of the request goes anywhere. A fall to zero is sent a moment late: back-to-back requests then cost no messages at
-all.
+all. Quiet requests hold off sleep while they last, but do not begin the idle period anew: that is said as long as no
+other request has been in flight since the last zero.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 from tunnel.edge.limits import ACTIVITY_LINGER_S
 
-Send = Callable[[str, str, int], None]  # host, machine, in_flight
+Send = Callable[[str, str, int, bool], None]  # host, machine, in_flight, quiet
 
 
 class Activity:
@@ -23,16 +24,26 @@ class Activity:
         self._counts: dict[str, int] = {}  # machines with something in flight, or lingering at zero
         self._said: dict[str, int] = {}  # what the host was told last
         self._hosts: dict[str, str] = {}
+        self._quiet: set[str] = set()  # those with only quiet requests since their last zero
         self._lingering: dict[str, float] = {}  # machine -> when it fell to zero
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, host: str, machine: str) -> None:
+    def begin(self, host: str, machine: str, *, quiet: bool = False) -> None:
         """A request is about to go to the machine."""
         count = self._counts.get(machine, 0)
         self._counts[machine] = count + 1
         if count:
+            if not quiet and machine in self._quiet:
+                self._quiet.discard(machine)
+                self._say(machine, count + 1)
             return
-        if self._lingering.pop(machine, None) is None or self._hosts[machine] != host:
+        lingered = self._lingering.pop(machine, None) is not None
+        was_quiet = machine in self._quiet
+        if quiet and not lingered:
+            self._quiet.add(machine)
+        elif not quiet:
+            self._quiet.discard(machine)
+        if not lingered or self._hosts[machine] != host or (was_quiet and not quiet):
             self._hosts[machine] = host
             self._say(machine, 1)
 
@@ -82,8 +93,9 @@ class Activity:
             self._timer = loop.call_later(ACTIVITY_LINGER_S, self._settle)
 
     def _forget(self, machine: str) -> None:
+        self._quiet.discard(machine)
         del self._lingering[machine], self._counts[machine], self._said[machine], self._hosts[machine]
 
     def _say(self, machine: str, count: int) -> None:
         self._said[machine] = count
-        self._send(self._hosts[machine], machine, count)
+        self._send(self._hosts[machine], machine, count, machine in self._quiet)

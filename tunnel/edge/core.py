@@ -14,6 +14,7 @@ from tunnel.edge.limits import Limits
 from tunnel.edge.pages import Pages
 from tunnel.edge.pipes import KeptPipes
 from tunnel.edge.router import Router
+from tunnel.edge.status import States
 from tunnel.edge.streams import Streams
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Core:
 
     router: Router
     streams: Streams
+    states: States
     kept: KeptPipes
     activity: Activity
     access: AccessLog

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from tunnel.edge.core import Core
 from tunnel.edge.hold import Hold
 from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES
-from tunnel.edge.pages import Problem, status_of
+from tunnel.edge.pages import Problem, problem_of
 from tunnel.edge.pipes import Pipe
 from tunnel.edge.upgraded import Upgraded
+from tunnel.edge.wake import leaves_asleep
 from tunnel.proto.body import Body, CloseBody, LengthBody, NoBody
 from tunnel.proto.chunked import ChunkedBody
 from tunnel.proto.errors import BadBody, BadResponse
@@ -70,6 +71,8 @@ class Exchange:
         self._forwarding = forwarding
         self._id = core.next_id()
         self._started = core.time()
+        self._leaves_asleep = leaves_asleep(route, head)
+        self._may_wake = route.may_wake and not self._leaves_asleep
         self._held: list[bytes] = []  # of the request's body, until there is a pipe
         self._close = not head.keeps_alive
 
@@ -78,7 +81,7 @@ class Exchange:
     def start(self, rest: bytes) -> None:
         """Begin. `rest` came together with the head."""
         route, fields = self._route, self._head.fields
-        self._core.activity.begin(route.host, route.machine)
+        self._core.activity.begin(route.host, route.machine, quiet=bool(self._leaves_asleep))
         if fields.chunked:
             self._body = ChunkedBody(limit_chunks=True)
             self.wants_data = True
@@ -144,7 +147,7 @@ class Exchange:
     # The pipe
 
     def _key(self) -> tuple[str, str, bool]:
-        return self._route.host, self._route.machine, self._route.may_wake
+        return self._route.host, self._route.machine, self._may_wake
 
     def _open(self) -> None:
         self._opening = spawn(self._open_pipe(), name=f"request-{self._id}")
@@ -154,12 +157,12 @@ class Exchange:
 
     async def _open_pipe(self) -> None:
         route = self._route
-        wanted = Open(ToMachine(route.machine, route.may_wake), self._id)
+        wanted = Open(ToMachine(route.machine, self._may_wake, quiet=bool(self._leaves_asleep)), self._id)
         try:
             pipe, early = await self._core.streams.open(route.host, wanted)
         except Refused as e:
             self._opening = None
-            self.fail(Problem(status_of(e.code), e.code, e.message, e.phase))
+            self.fail(problem_of(e, self._leaves_asleep))
             return
         finally:
             self._open_s = self._core.time() - self._started
@@ -383,18 +386,8 @@ class Exchange:
         if self._continue_timer is not None:
             self._continue_timer.cancel()
         self._core.activity.end(self._route.machine)
-        core = self._core
+        core, client, total_s = self._core, self._conn.client, self._core.time() - self._started
         core.access.add(
-            self._id,
-            self._conn.client,
-            self._head,
-            self._route,
-            status,
-            code,
-            self._pipe_kind,
-            self._bytes_in,
-            self._bytes_out,
-            self._open_s,
-            self._first_byte_s,
-            core.time() - self._started,
+            *(self._id, client, self._head, self._route, status, code, self._pipe_kind),
+            *(self._bytes_in, self._bytes_out, self._open_s, self._first_byte_s, total_s),
         )

@@ -142,11 +142,11 @@ class Hosts:
         """The host of this id, if it was ever seen."""
         return self._hosts.get(host_id)
 
-    def tell(self, host_id: str, machine: str, in_flight: int) -> None:
+    def tell(self, host_id: str, machine: str, in_flight: int, quiet: bool) -> None:  # noqa: FBT001 - `activity.Send`
         """Send an activity message, if the host is linked."""
         host = self._hosts.get(host_id)
         if host is not None and host.link is not None:
-            host.link.send(Activity(machine, in_flight))
+            host.link.send(Activity(machine, in_flight, quiet))
 
     def check(self, now: float) -> None:
         for host in self._hosts.values():

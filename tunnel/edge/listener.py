@@ -28,6 +28,7 @@ from tunnel.edge.limits import (
 )
 from tunnel.edge.pages import Problem
 from tunnel.edge.pipes import reset
+from tunnel.edge.status import StatusAnswer, asks_status
 from tunnel.edge.upgraded import Upgraded
 from tunnel.proto.accept import prefers_json
 from tunnel.proto.errors import RequestRefused
@@ -65,7 +66,7 @@ class ClientConnection(asyncio.Protocol):
         self._head = HeadBuffer(MAX_HEAD_BYTES)
         self._known: tuple[bytes, RequestFields] | None = None  # the last field lines, and what they said
         self._forwarding = b""  # what we say about this client, under those field lines
-        self._exchange: Exchange | Upgraded | None = None
+        self._exchange: Exchange | Upgraded | StatusAnswer | None = None
         self._ahead = b""
         self._holds = 0
         self._heard_at = core.now
@@ -233,7 +234,12 @@ class ClientConnection(asyncio.Protocol):
         if route is None:
             self._unrouted(head)
             return
-        exchange = self._exchange = Exchange(self._core, self, head, route, self._forwarding)
+        exchange: Exchange | StatusAnswer
+        if asks_status(head):
+            exchange = StatusAnswer(self._core, self, head, route)
+        else:
+            exchange = Exchange(self._core, self, head, route, self._forwarding)
+        self._exchange = exchange
         exchange.start(rest)
 
     # Answers of our own

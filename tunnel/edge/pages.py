@@ -11,7 +11,7 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunnel.wire import Code
+from tunnel.wire import Code, Refused
 
 TEMPLATES = Path(__file__).parents[2] / "templates" / "edge"
 PAGES = (404, 502, 503, 504)
@@ -41,11 +41,19 @@ class Problem:
     code: str
     message: str
     phase: str = ""
+    plain: bool = False  # one line of text instead of a page
 
 
 def status_of(code: str) -> int:
     """The HTTP status for a refused stream. Codes of a newer host are the backend's trouble."""
     return {str(known): status for known, status in STATUSES.items()}.get(code, 502)
+
+
+def problem_of(refused: Refused, leaves_asleep: str) -> Problem:
+    """A refused stream, as its visitor is told; `leaves_asleep` says why the request was not to wake the machine."""
+    if leaves_asleep and refused.code == Code.MACHINE_ASLEEP:
+        return Problem(503, refused.code, leaves_asleep, "wake-policy", plain=True)
+    return Problem(status_of(refused.code), refused.code, refused.message, refused.phase)
 
 
 class Pages:
@@ -66,7 +74,7 @@ class Pages:
             body = json.dumps({"error": error}) + "\n"
             return [("Content-Type", "application/json"), *fields], body.encode()
         template = self._templates.get(problem.status)
-        if template is None:
+        if template is None or problem.plain:
             body = f"{problem.status}: {problem.message} ({problem.code})\n"
             return [("Content-Type", "text/plain; charset=utf-8"), *fields], body.encode()
         body = template.substitute(

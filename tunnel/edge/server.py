@@ -36,6 +36,7 @@ from tunnel.edge.listener import ClientConnection
 from tunnel.edge.pages import Pages
 from tunnel.edge.pipes import KeptPipes
 from tunnel.edge.router import Router
+from tunnel.edge.status import States
 from tunnel.edge.streams import Streams
 from tunnel.tasks import spawn
 
@@ -58,6 +59,7 @@ class Edge:
         self.core = Core(
             router=router,
             streams=streams,
+            states=States(streams),
             kept=KeptPipes(per_key=KEPT_PER_MACHINE, idle_s=KEPT_IDLE_S),
             activity=Activity(self._hosts.tell),
             access=access or AccessLog(),

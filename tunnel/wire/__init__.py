@@ -21,7 +21,15 @@ from tunnel.wire.hello import (
 )
 from tunnel.wire.line import MAX_LINE_BYTES, PROTOCOL_VERSION, WireError
 from tunnel.wire.link import Activity, Message, Need, Ping, Pong, decode_message
-from tunnel.wire.routes import MAX_TABLE_BYTES, Route, RouteTable, decode_published, decode_table, encode_published
+from tunnel.wire.routes import (
+    MAX_TABLE_BYTES,
+    NoWake,
+    Route,
+    RouteTable,
+    decode_published,
+    decode_table,
+    encode_published,
+)
 from tunnel.wire.stream import OPENED_OK, Open, check_opened, decode_open
 
 __all__ = [
@@ -35,6 +43,7 @@ __all__ = [
     "Kind",
     "Message",
     "Need",
+    "NoWake",
     "Open",
     "OpenHello",
     "Ping",

@@ -13,6 +13,7 @@ class Code(StrEnum):
 
     MACHINE_UNKNOWN = "machine:unknown"
     MACHINE_ASLEEP = "machine:asleep"
+    MACHINE_STATE = "machine:state"  # the answer to a probe
     MACHINE_FAILED = "machine:failed"
     WAKE_TIMEOUT = "wake:timeout"
     WAKE_FAILED = "wake:failed"

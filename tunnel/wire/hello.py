@@ -54,6 +54,8 @@ class ToMachine:
 
     machine: str
     may_wake: bool
+    quiet: bool = False  # it does not count as activity; in OPEN only
+    probe: bool = False  # nothing but the machine's state is wanted; in OPEN only
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,11 @@ def truth(message: Mapping[str, object], name: str) -> bool:
     return value
 
 
+def truth_or_false(message: Mapping[str, object], name: str) -> bool:
+    """The boolean field `name`, or False where an older peer left it out."""
+    return name in message and truth(message, name)
+
+
 def child(message: Mapping[str, object], name: str) -> dict[str, object]:
     """The object field `name`."""
     value = message.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunnel.wire.line import dump_line, load_line, number, text
+from tunnel.wire.line import dump_line, load_line, number, text, truth_or_false
 
 MAX_NEED = 4096
 MAX_IN_FLIGHT = 10**9
@@ -27,9 +27,13 @@ class Activity:
 
     machine: str
     in_flight: int
+    quiet: bool = False  # they keep the machine from falling asleep, but do not begin its idle period anew
 
     def encode(self) -> bytes:
-        return dump_line({"m": "activity", "machine": self.machine, "in_flight": self.in_flight})
+        message: dict[str, object] = {"m": "activity", "machine": self.machine, "in_flight": self.in_flight}
+        if self.quiet:
+            message["quiet"] = True
+        return dump_line(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ def decode_message(line: bytes) -> Message | None:
         case "need":
             return Need(number(message, "n", at_most=MAX_NEED))
         case "activity":
-            return Activity(text(message, "machine"), number(message, "in_flight", at_most=MAX_IN_FLIGHT))
+            in_flight = number(message, "in_flight", at_most=MAX_IN_FLIGHT)
+            return Activity(text(message, "machine"), in_flight, truth_or_false(message, "quiet"))
         case "ping":
             return Ping(number(message, "t", at_most=MAX_PING))
         case "pong":

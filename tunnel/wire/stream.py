@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunnel.wire.hello import ToHost, ToMachine, raise_refusal
-from tunnel.wire.line import PROTOCOL_VERSION, check_version, child, dump_line, load_line, text, text_or_empty, truth
+from tunnel.wire.line import (
+    PROTOCOL_VERSION,
+    check_version,
+    child,
+    dump_line,
+    load_line,
+    text,
+    text_or_empty,
+    truth,
+    truth_or_false,
+)
 
 OPENED_OK = dump_line({"v": PROTOCOL_VERSION, "ok": True})
 
@@ -20,12 +30,12 @@ class Open:
     def encode(self) -> bytes:
         if isinstance(self.to, ToHost):
             return dump_line({"v": PROTOCOL_VERSION, "open": {"host": True}})
-        return dump_line(
-            {
-                "v": PROTOCOL_VERSION,
-                "open": {"machine": self.to.machine, "request": self.request, "may_wake": self.to.may_wake},
-            }
-        )
+        to: dict[str, object] = {"machine": self.to.machine, "request": self.request, "may_wake": self.to.may_wake}
+        if self.to.quiet:
+            to["quiet"] = True
+        if self.to.probe:
+            to["probe"] = True
+        return dump_line({"v": PROTOCOL_VERSION, "open": to})
 
 
 def decode_open(line: bytes, *, host: str) -> Open:
@@ -35,7 +45,8 @@ def decode_open(line: bytes, *, host: str) -> Open:
     to = child(message, "open")
     if to.get("host") is True:
         return Open(ToHost(host))
-    return Open(ToMachine(text(to, "machine"), truth(to, "may_wake")), text_or_empty(to, "request"))
+    quiet, probe = truth_or_false(to, "quiet"), truth_or_false(to, "probe")
+    return Open(ToMachine(text(to, "machine"), truth(to, "may_wake"), quiet, probe), text_or_empty(to, "request"))
 
 
 def check_opened(line: bytes) -> None:

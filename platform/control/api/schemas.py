@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ninja import Schema
-from pydantic import StrictInt
+from pydantic import StrictBool, StrictInt
 
 from control import clock
 from control.billing.queries import BilledSession
@@ -28,6 +28,9 @@ class AppChange(Strict):
     suspend_after_s: StrictInt | None = None
     egress: Egress | None = None
     egress_allow: list[str] | None = None
+    robots_wake: StrictBool | None = None
+    no_wake_methods: list[str] | None = None
+    no_wake_paths: list[str] | None = None
     env: dict[str, str | None] | None = None
 
 
@@ -44,6 +47,9 @@ class AppOut(Schema):
     suspend_after_s: int
     egress: str
     egress_allow: list[str]
+    robots_wake: bool
+    no_wake_methods: list[str]
+    no_wake_paths: list[str]
     release: int | None
 
     @classmethod
@@ -57,6 +63,9 @@ class AppOut(Schema):
             suspend_after_s=view.app.suspend_after_s,
             egress=view.app.egress,
             egress_allow=view.app.egress_allow,
+            robots_wake=view.app.robots_wake,
+            no_wake_methods=view.app.no_wake_methods,
+            no_wake_paths=view.app.no_wake_paths,
             release=view.release.number if view.release else None,
         )
 

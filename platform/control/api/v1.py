@@ -101,7 +101,9 @@ def get_app(request: AuthedRequest, name: str) -> AppOut:
 def change_app(request: AuthedRequest, name: str, body: AppChange) -> AppOut:
     """Change settings. `env` sets variables (null removes one) and makes a new release where something is live. With
     egress "allowlist", `egress_allow` lists what the app may reach: `name` or `*.name`, with `:port,port` where that is
-    not 443 and 80. It replaces the list and counts at once.
+    not 443 and 80. It replaces the list and counts at once. Monitors and crawlers (unless `robots_wake`), the methods
+    of `no_wake_methods` and the paths of `no_wake_paths` (`/cron/*` is all below it) leave the app asleep, and do not
+    keep it awake.
     """
     app = _app(request, name)
     app = deploy_services.apply_policy(
@@ -110,6 +112,12 @@ def change_app(request: AuthedRequest, name: str, body: AppChange) -> AppOut:
         suspend_after_s=body.suspend_after_s,
         egress=body.egress,
         egress_allow=body.egress_allow,
+    )
+    route_services.set_wake_policy(
+        app=app,
+        robots_wake=body.robots_wake,
+        no_wake_methods=body.no_wake_methods,
+        no_wake_paths=body.no_wake_paths,
     )
     if body.env is not None:
         deploy_services.set_variables(app=app, values=body.env)

@@ -32,6 +32,9 @@ class App(models.Model):
     suspend_after_s = models.PositiveIntegerField(default=SUSPEND_AFTER_DEFAULT_S)
     egress = models.CharField(max_length=20, default=Egress.NONE.value, help_text="What its machines may reach")
     egress_allow = models.JSONField(default=list, blank=True, help_text="Names, for egress allowlist: normal form")
+    robots_wake = models.BooleanField(default=False, help_text="Whether monitors and crawlers wake it")
+    no_wake_methods = models.JSONField(default=list, blank=True, help_text="Methods that do not wake it")
+    no_wake_paths = models.JSONField(default=list, blank=True, help_text="Paths that do not wake it")
     created_at = models.DateTimeField(default=clock.now, editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True)
 

@@ -91,6 +91,31 @@ def _allow_list(entries: Sequence[str]) -> list[str]:
         raise UserError("app:policy_invalid", f"egress_allow: {e}.") from None
 
 
+def set_wake_policy(
+    *,
+    app: App,
+    robots_wake: bool | None = None,
+    no_wake_methods: Sequence[str] | None = None,
+    no_wake_paths: Sequence[str] | None = None,
+) -> bool:
+    """Change which requests leave the app asleep; whether anything is other than before. `routes.services` tells the
+    edges.
+    """
+    wanted: dict[str, object] = {}
+    if robots_wake is not None:
+        wanted["robots_wake"] = robots_wake
+    if no_wake_methods is not None:
+        wanted["no_wake_methods"] = names.checked_patterns(no_wake_methods, names.METHOD, "method", names.METHOD_RULE)
+    if no_wake_paths is not None:
+        wanted["no_wake_paths"] = names.checked_patterns(no_wake_paths, names.PATH, "path", names.PATH_RULE)
+    changed = [name for name, value in wanted.items() if getattr(app, name) != value]
+    for name in changed:
+        setattr(app, name, wanted[name])
+    if changed:
+        app.save(update_fields=changed)
+    return bool(changed)
+
+
 def store_variables(*, environment: Environment, values: Mapping[str, str | None]) -> bool:
     """Set the named variables, or remove those that are None. Says whether anything changed."""
     for name, value in values.items():

@@ -7,14 +7,16 @@ names one content.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.conf import settings
 from django.db import transaction
 
 from control import clock, log
 from control.applications import queries as applications
+from control.applications import services as app_services
 from control.applications.models import App, Environment
+from control.dispatch import send
 from control.errors import Kind, UserError
 from control.machines import services as machines
 from control.machines.models import Machine
@@ -22,7 +24,7 @@ from control.routes import queries
 from control.routes.models import Edge, Route, RouteTable
 from hosts.wire.commands import OutboundName, SleepDepth
 from tunnel.client import EdgeClient, EdgeUnavailable
-from tunnel.wire import Refused, WireError
+from tunnel.wire import NoWake, Refused, WireError
 from tunnel.wire import Route as WireRoute
 
 logger = log.get(__name__)
@@ -51,6 +53,24 @@ def remove(*, environment: Environment) -> None:
     deleted, _ = Route.objects.filter(environment=environment).delete()
     if deleted:
         _next_generation(table)
+
+
+def set_wake_policy(
+    *,
+    app: App,
+    robots_wake: bool | None = None,
+    no_wake_methods: Sequence[str] | None = None,
+    no_wake_paths: Sequence[str] | None = None,
+) -> None:
+    """Change which requests leave the app asleep. The edges know in a moment."""
+    with transaction.atomic():
+        table = _hold_table()
+        changed = app_services.set_wake_policy(
+            app=app, robots_wake=robots_wake, no_wake_methods=no_wake_methods, no_wake_paths=no_wake_paths
+        )
+        if changed:
+            _next_generation(table)
+            send("routes.republish")
 
 
 def publish() -> dict[str, int]:
@@ -87,6 +107,7 @@ def read_table() -> tuple[int, tuple[WireRoute, ...]]:
                 host=r.machine.host.name,
                 app=r.environment.app.slug,
                 may_wake=r.may_wake,
+                no_wake=_no_wake(r.environment.app),
             )
             for r in rows
         )
@@ -114,6 +135,10 @@ def _live_machine(app: App) -> Machine:
     if machine is None:
         raise UserError("app:empty", f"{app.slug} has no release yet: push one first.", Kind.CONFLICT)
     return machine
+
+
+def _no_wake(app: App) -> NoWake:
+    return NoWake(not app.robots_wake, tuple(app.no_wake_methods), tuple(app.no_wake_paths))
 
 
 def _hold_table() -> RouteTable:

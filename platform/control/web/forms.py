@@ -12,6 +12,7 @@ from control.errors import UserError
 
 PASSWORD_MAX = 4096  # hashing cost does not grow with it, reading it does
 NAME_MAX = 100
+WORDS_MAX = 10_000
 SECONDS_MAX = 10 * 366 * 86_400  # the services know the real bound; this one keeps the number a number
 
 
@@ -106,6 +107,25 @@ class PolicyForm(forms.Form):
         max_value=SECONDS_MAX,
         help_text="After that its memory goes to disk; waking takes a little longer.",
         widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
+    )
+    robots_wake = forms.BooleanField(
+        label="Monitors and crawlers wake it",
+        required=False,
+        help_text="Otherwise they get 503 while it sleeps, and do not keep it awake.",
+    )
+    no_wake_paths = forms.CharField(
+        label="Paths that do not wake it",
+        required=False,
+        max_length=WORDS_MAX,
+        help_text="One a line, such as /health or /cron/* (all below it).",
+        widget=forms.Textarea(attrs={"rows": 3, "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    no_wake_methods = forms.CharField(
+        label="Methods that do not wake it",
+        required=False,
+        max_length=WORDS_MAX,
+        help_text="Such as HEAD OPTIONS.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
 

@@ -40,7 +40,13 @@ def show(
 ) -> HttpResponse:
     """The page, with forms as they were sent where they were refused."""
     page = pages.app_page(found)
-    policy = {"idle_period_s": found.idle_period_s, "suspend_after_s": found.suspend_after_s}
+    policy = {
+        "idle_period_s": found.idle_period_s,
+        "suspend_after_s": found.suspend_after_s,
+        "robots_wake": found.robots_wake,
+        "no_wake_paths": "\n".join(found.no_wake_paths),
+        "no_wake_methods": " ".join(found.no_wake_methods),
+    }
     context = {
         "here": "apps",
         "app": found,
@@ -106,6 +112,12 @@ def policy(request: SignedInRequest, name: str) -> HttpResponse:
                 app=found,
                 idle_period_s=form.cleaned_data["idle_period_s"],
                 suspend_after_s=form.cleaned_data["suspend_after_s"],
+            )
+            routing.set_wake_policy(
+                app=found,
+                robots_wake=form.cleaned_data["robots_wake"],
+                no_wake_methods=form.cleaned_data["no_wake_methods"].split(),
+                no_wake_paths=form.cleaned_data["no_wake_paths"].split(),
             )
         except UserError as error:
             refused(form, error)

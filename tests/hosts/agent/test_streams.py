@@ -9,6 +9,7 @@ import pytest
 from hosts.wire.commands import SleepDepth
 from hosts.wire.states import MachineState
 from tests.hosts.agent.rig import ID, Rig
+from tunnel.tasks import spawn
 from tunnel.wire import Code, Refused
 
 S = MachineState
@@ -76,3 +77,37 @@ async def test_an_app_that_moved_to_another_port_is_found_again(rig: Rig) -> Non
     rig.world.apps[ID].port = 3000
     await rig.request(machine)
     assert machine.history.record.port == 3000
+
+
+async def test_a_probe_is_told_the_state_and_is_no_activity(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = machine.activity.last_at
+    await rig.clock.advance(5)
+    assert rig.streams.machine_state(ID) == "running"
+    assert machine.activity.last_at == before
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert rig.streams.machine_state(ID) == "suspended"
+    wake = spawn(rig.request(machine), name="wake")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert rig.streams.machine_state(ID) == "waking"
+    await wake
+    assert rig.streams.machine_state(ID) == "running"
+    with pytest.raises(Refused) as refused:
+        rig.streams.machine_state("f" * 32)
+    assert refused.value.code == Code.MACHINE_UNKNOWN
+
+
+async def test_a_quiet_stream_holds_off_sleep_but_does_not_begin_the_idle_period_anew(rig: Rig) -> None:
+    machine = await rig.machine()
+    before = machine.activity.last_at
+    await rig.clock.advance(5)
+    rig.streams.activity("edge", ID, 1, quiet=True)
+    target = await rig.streams.open_machine(ID, may_wake=False, request="r", quiet=True)
+    target.gate.touch()
+    assert machine.activity.in_flight == 1
+    rig.streams.activity("edge", ID, 0, quiet=True)
+    target.sock.close()
+    assert (machine.activity.in_flight, machine.activity.last_at) == (0, before)
+    await rig.request(machine)
+    assert machine.activity.last_at > before

@@ -30,6 +30,9 @@ APP_FIELDS = {
     "release",
     "egress",
     "egress_allow",
+    "robots_wake",
+    "no_wake_methods",
+    "no_wake_paths",
 }
 
 
@@ -80,6 +83,9 @@ def test_an_app_is_created_read_changed_listed_and_deleted(api: Api, edge: FakeE
         "suspend_after_s": 300,
         "egress": "none",
         "egress_allow": [],
+        "robots_wake": False,
+        "no_wake_methods": [],
+        "no_wake_paths": [],
         "release": None,
     }
     assert api("GET", "/apps/blog") == (200, app)
@@ -268,3 +274,35 @@ def test_what_breaks_inside_is_answered_as_json_and_logged(api: Api, monkeypatch
 def test_seconds_are_whole_numbers_and_nothing_like_them(api: Api, value: object) -> None:
     api("POST", "/apps", {"name": "blog"})
     assert api("PATCH", "/apps/blog", {"idle_period_s": value})[0] == 422
+
+
+def test_what_leaves_an_app_asleep_is_set_and_read(api: Api) -> None:
+    api("POST", "/apps", {"name": "blog"})
+    policy = {"robots_wake": True, "no_wake_methods": ["HEAD"], "no_wake_paths": ["/cron/*", "/health"]}
+    status, changed = api("PATCH", "/apps/blog", policy)
+    assert status == 200
+    assert {name: changed[name] for name in policy} == policy
+    assert api("PATCH", "/apps/blog", {"idle_period_s": 7})[1]["no_wake_paths"] == ["/cron/*", "/health"]
+    assert api("PATCH", "/apps/blog", {"no_wake_paths": []})[1]["no_wake_paths"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"robots_wake": 1},
+        {"no_wake_methods": "HEAD"},
+        {"no_wake_methods": ["get"]},
+        {"no_wake_paths": ["health"]},
+        {"no_wake_paths": ["/a*b"]},
+        {"no_wake_paths": ["/a?b=1"]},
+        {"no_wake_paths": ["/a b"]},
+        {"no_wake_paths": ["/a#b"]},
+        {"no_wake_paths": ["/\u00e9"]},
+        {"no_wake_paths": ["/" + "x" * 200]},
+        {"no_wake_paths": [f"/{i}" for i in range(33)]},
+    ],
+)
+def test_a_wake_policy_that_is_none_is_refused(change: dict[str, object], api: Api) -> None:
+    api("POST", "/apps", {"name": "blog"})
+    assert api("PATCH", "/apps/blog", change)[0] == 422
+    assert api("GET", "/apps/blog")[1]["no_wake_paths"] == []

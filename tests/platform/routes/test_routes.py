@@ -14,6 +14,7 @@ from control.routes import queries, services, tasks
 from control.routes.models import Edge, RouteTable
 from tests.platform import rows
 from tests.platform.fakehost import FakeEdge, running_edge
+from tunnel.wire import NoWake
 
 pytestmark = pytest.mark.django_db
 
@@ -83,3 +84,20 @@ def test_several_apps_are_read_with_two_queries(django_assert_num_queries: objec
     with django_assert_num_queries(2):  # type: ignore[operator]
         views = queries.app_views(apps)
     assert [v.state for v in views] == ["declared"] * 3 + ["empty"] * 2
+
+
+def test_a_changed_wake_policy_is_a_new_table_and_reaches_the_edges(edge: FakeEdge, machine: Machine) -> None:
+    app = machine.environment.app
+    before = services.switch(environment=machine.environment, machine=machine)
+    services.publish()
+    assert edge.table.routes[0].no_wake == NoWake(robots=True)
+    services.set_wake_policy(app=app, robots_wake=True, no_wake_methods=["HEAD"], no_wake_paths=["/health", "/a/*"])
+    services.publish()
+    assert edge.table.generation > before
+    assert edge.table.routes[0].no_wake == NoWake(methods=("HEAD",), paths=("/a/*", "/health"))
+
+
+def test_the_same_wake_policy_again_changes_no_table(machine: Machine) -> None:
+    before = services.switch(environment=machine.environment, machine=machine)
+    services.set_wake_policy(app=machine.environment.app, robots_wake=False, no_wake_methods=[], no_wake_paths=[])
+    assert services.read_table()[0] == before
