@@ -60,7 +60,9 @@ def up(root: Path, say: Say) -> None:
         access, url, ports = _up(instance, say)
     if accelerator(instance) == "tcg":
         say.line("")
-        say.line("This server has no working KVM: machines run under QEMU's translator, slowly, and are no isolation that")
+        say.line(
+            "This server has no working KVM: machines run under QEMU's translator, slowly, and are no isolation that"
+        )
         say.line("anybody vouches for (README, Limits). Do not run strangers' code here if you care about this server.")
     say.line("")
     say.line(f"Burrow runs. Dashboard  {access.dashboard}   sign in as {access.email}, password {access.password}")

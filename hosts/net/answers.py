@@ -114,7 +114,7 @@ def reply(question: Question, addresses: Addresses) -> dns.message.Message:
 
 
 def refusal(question: Question) -> dns.message.Message:
-    """No such name, as far as this machine is concerned (decision 0013 says why not REFUSED)."""
+    """No such name, as far as this machine is concerned (decision 0012 says why not REFUSED)."""
     return _reply(question, dns.rcode.NXDOMAIN)
 
 
