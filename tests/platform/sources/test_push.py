@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from tests.platform.sources.conftest import Control, Repository, free_port, make
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 WAIT_S = 60
+NOTICED_TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -167,6 +170,26 @@ def test_the_same_push_again_changes_nothing(repository: Repository, app: App, e
     assert Deploy.objects.count() == 1
 
 
+def git_at_work(app: App) -> bool:
+    """Whether a git process of the server works in the app's repository."""
+    repository = repositories.path_of(app).resolve()
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if path.readlink().is_relative_to(repository):
+                return True
+    return False
+
+
+def ended(is_over: Callable[[], bool]) -> bool:
+    """Whether it is over within the time a server takes to notice."""
+    deadline = time.monotonic() + NOTICED_TIMEOUT_S
+    while not is_over():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def test_a_pusher_who_hangs_up_loses_nothing(repository: Repository, app: App, edge: FakeEdge, host: FakeHost) -> None:
     host.plan(app.slug).hold_build = True
     with subprocess.Popen(
@@ -179,7 +202,10 @@ def test_a_pusher_who_hangs_up_loses_nothing(repository: Repository, app: App, e
     ) as push:
         assert push.stderr is not None
         next(line for line in push.stderr if "Installing flask" in line)
+        assert git_at_work(app)
         os.killpg(push.pid, signal.SIGTERM)  # Ctrl-C would do too, but a test may run with SIGINT ignored
+    # Else the git of before may set the branch while the one of the next push is about to.
+    assert ended(lambda: not git_at_work(app)), "the server's git outlives its pusher"
     host.plan(app.slug).hold_build = False
     assert wait_for_outcome(app).outcome == Outcome.SUCCEEDED
     again = repository.push()
