@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,38 +33,81 @@ POLL_S = 0.0005
 MOST_POINTS = 200
 AFTER_A_BOOT = 2  # the app's count for the first visitor: the health check came before
 
-Op = Callable[[Rig, Machine], Coroutine[Any, Any, object]]
+Op = Callable[[Rig], Coroutine[Any, Any, object]]
 
 
-async def pause(_rig: Rig, machine: Machine) -> None:
-    await machine.sleep(SleepDepth.PAUSED)
+def the_one(rig: Rig) -> Machine:
+    (machine,) = rig.fleet.all()
+    return machine
 
 
-async def suspend(_rig: Rig, machine: Machine) -> None:
-    await machine.sleep(SleepDepth.SUSPENDED)
-    await machine.stop_hashing()
+async def boot(rig: Rig) -> None:
+    await rig.machine()
 
 
-async def wake(rig: Rig, machine: Machine) -> None:
-    await rig.request(machine)
+async def visit(rig: Rig) -> None:
+    await rig.request(the_one(rig))
 
 
-async def checkpoint(_rig: Rig, machine: Machine) -> None:
-    await machine.checkpoint()
+async def pause(rig: Rig) -> None:
+    await the_one(rig).sleep(SleepDepth.PAUSED)
 
 
-async def destroy(rig: Rig, _machine: Machine) -> None:
+async def suspend(rig: Rig) -> None:
+    await the_one(rig).sleep(SleepDepth.SUSPENDED)
+    await the_one(rig).stop_hashing()
+
+
+async def checkpoint(rig: Rig) -> None:
+    await the_one(rig).checkpoint()
+
+
+async def destroy(rig: Rig) -> None:
     await rig.fleet.destroy(ID)
 
 
 STEPS: dict[str, tuple[tuple[Op, ...], Op]] = {
-    "pause": ((), pause),
-    "suspend": ((), suspend),
-    "suspend a paused one": ((pause,), suspend),
-    "resume from paused": ((pause,), wake),
-    "resume from suspended": ((suspend,), wake),
-    "checkpoint": ((), checkpoint),
+    "pause": ((boot, visit), pause),
+    "suspend": ((boot, visit), suspend),
+    "suspend a paused one": ((boot, visit, pause), suspend),
+    "resume from paused": ((boot, visit, pause), visit),
+    "resume from suspended": ((boot, visit, suspend), visit),
+    "checkpoint": ((boot, visit), checkpoint),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A host whose agent was killed."""
+
+    rig: Rig
+    where: str
+    count: int  # requests that the app had answered when the step began
+
+    @property
+    def answered(self) -> int:
+        return answered(self.rig)
+
+
+def answered(rig: Rig) -> int:
+    return sum(memory.count for memory in rig.world.memories.values())
+
+
+async def deaths(crash: Crash, folder: Path, before: tuple[Op, ...], step: Op) -> AsyncIterator[Death]:
+    """One for each crash point of the step, and a last one whose agent ended the step unharmed."""
+    for point in range(MOST_POINTS):
+        (folder / str(point)).mkdir()
+        rig = Rig(folder / str(point))
+        for prepare in before:
+            await prepare(rig)
+        await rig.clock.advance(1)
+        count = answered(rig)
+        died = await killed_at(crash, point, step(rig))
+        yield Death(rig, crash.seen[-1] if died else "the end", count)
+        if not died:
+            assert point > 4, "hardly a step was a crash point"
+            return
+    pytest.fail(f"more than {MOST_POINTS} crash points")
 
 
 async def killed_at(crash: Crash, point: int, work: Coroutine[Any, Any, object]) -> bool:
@@ -114,111 +158,70 @@ async def sessions_hold(heir: Rig, machines: Mapping[MachineId, Machine]) -> Non
         assert runs == (machine.history.record.session is not None)
 
 
+@pytest.fixture
+def crash(monkeypatch: pytest.MonkeyPatch) -> Crash:
+    return Crash(monkeypatch)
+
+
 @pytest.mark.parametrize("step", STEPS)
 async def test_memory_and_bill_outlive_an_agent_killed_at_any_point_of_a_step(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, tmp_path: Path, crash: Crash
 ) -> None:
-    crash = Crash(monkeypatch)
-    before, op = STEPS[step]
-    for point in range(MOST_POINTS):
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        rig = Rig(folder)
-        machine = await rig.machine()
-        count = await rig.request(machine)
-        for prepare in before:
-            await prepare(rig, machine)
-        await rig.clock.advance(1)
-        died = await killed_at(crash, point, op(rig, machine))
-        answered = rig.world.memories[str(machine.files.folder)].count  # the dead agent may have let a request through
-        assert answered - count in (0, 1)
-        heir = await rig.successor()
-        adopted = heir.fleet.all()[0]
+    async for death in deaths(crash, tmp_path, *STEPS[step]):
+        count = death.answered  # the dead agent may have let a request through
+        assert count - death.count in (0, 1)
+        heir = await death.rig.successor()
+        adopted = the_one(heir)
         await heir.settle(adopted, S.RUNNING, S.PAUSED, S.SUSPENDED)
-        where = crash.seen[-1] if died else "the end"
         await holds(heir)
-        assert await heir.request(adopted) == answered + 1, where
-        assert heir.world.boots == 1, where
+        assert await heir.request(adopted) == count + 1, death.where
+        assert heir.world.boots == 1, death.where
         await heir.settle(adopted, S.RUNNING)
         await holds(heir)
         await heir.close()
-        if not died:
-            assert point > 4, "hardly a step was a crash point"
-            return
-    pytest.fail(f"more than {MOST_POINTS} crash points")
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_an_agent_killed_with_its_vmms_leaves_a_whole_snapshot_or_a_cold_boot_that_says_so(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, tmp_path: Path, crash: Crash
 ) -> None:
-    crash = Crash(monkeypatch)
-    before, op = STEPS[step]
-    for point in range(MOST_POINTS):
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        rig = Rig(folder)
-        machine = await rig.machine()
-        for prepare in before:
-            await prepare(rig, machine)
-        died = await killed_at(crash, point, op(rig, machine))
-        answered = rig.world.memories[str(machine.files.folder)].count
-        for process in rig.world.alive():
+    async for death in deaths(crash, tmp_path, *STEPS[step]):
+        count = death.answered
+        for process in death.rig.world.alive():
             process.on_exit.clear()
             process.end()
-        heir = await rig.successor()
-        adopted = heir.fleet.all()[0]
+        heir = await death.rig.successor()
+        adopted = the_one(heir)
         await heir.settle(adopted, S.STOPPED, S.SUSPENDED)
         await holds(heir)
         kept = adopted.history.state is S.SUSPENDED
         assert kept or adopted.history.record.memory_lost
-        assert await heir.request(adopted) == (answered + 1 if kept else AFTER_A_BOOT)
-        assert heir.world.boots == (1 if kept else 2)
+        assert await heir.request(adopted) == (count + 1 if kept else AFTER_A_BOOT), death.where
+        assert heir.world.boots == (1 if kept else 2), death.where
         await heir.settle(adopted, S.RUNNING)
         await holds(heir)
         await heir.close()
-        if not died:
-            return
-    pytest.fail(f"more than {MOST_POINTS} crash points")
 
 
-async def test_a_first_boot_comes_to_its_verdict_wherever_an_agent_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crash = Crash(monkeypatch)
-    for point in range(MOST_POINTS):
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        rig = Rig(folder)
-        died = await killed_at(crash, point, rig.machine())
-        heir = await rig.successor()
+async def test_a_first_boot_comes_to_its_verdict_wherever_an_agent_was_killed(tmp_path: Path, crash: Crash) -> None:
+    async for death in deaths(crash, tmp_path, (), boot):
+        heir = await death.rig.successor()
         adopted, _ = await heir.fleet.create(spec())  # control asks again: it has no answer yet
         await heir.settle(adopted, S.RUNNING)
         assert await heir.request(adopted) >= 1
         await heir.settle(adopted, S.RUNNING)
         await holds(heir)
         await heir.close()
-        if not died:
-            return
-    pytest.fail(f"more than {MOST_POINTS} crash points")
 
 
 @pytest.mark.parametrize(
     "before", [(), (pause,), (suspend,), (checkpoint,)], ids=["running", "paused", "suspended", "kept"]
 )
 async def test_a_destruction_is_finished_wherever_an_agent_was_killed(
-    before: tuple[Op, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: tuple[Op, ...], tmp_path: Path, crash: Crash
 ) -> None:
-    crash = Crash(monkeypatch)
-    for point in range(MOST_POINTS):
-        folder = tmp_path / str(point)
-        folder.mkdir()
-        rig = Rig(folder)
-        machine = await rig.machine()
-        for prepare in before:
-            await prepare(rig, machine)
-        died = await killed_at(crash, point, destroy(rig, machine))
-        heir = await rig.successor()
+    async for death in deaths(crash, tmp_path, (boot, *before), destroy):
+        heir = await death.rig.successor()
         await heir.fleet.destroy(ID)  # control asks again
         assert heir.world.alive() == []
         assert list(heir.parts.machines.iterdir()) == []
@@ -226,6 +229,3 @@ async def test_a_destruction_is_finished_wherever_an_agent_was_killed(
         assert heir.slots.used == frozenset()
         await sessions_hold(heir, {})
         await heir.close()
-        if not died:
-            return
-    pytest.fail(f"more than {MOST_POINTS} crash points")
