@@ -130,40 +130,31 @@ def checkpoint(*, machine: Machine) -> MachineReport:
 def sleep(*, machine: Machine, to: SleepDepth) -> str:
     """Put a machine to sleep and wait until it is; its state then."""
     end = time.monotonic() + SLEEP_BUSY_WAIT_S
-    while True:
-        try:
-            report = HostApi(machine.host.name).sleep(machine.id.hex, to)
-            break
-        except HostRefused as e:
-            if e.code != "machine:busy" or time.monotonic() > end:
-                raise _shown(e) from e
-            time.sleep(SLEEP_BUSY_STEP_S)
-        except HostUnreachable as e:
-            raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
+    with _shown():
+        while True:
+            try:
+                report = HostApi(machine.host.name).sleep(machine.id.hex, to)
+                break
+            except HostRefused as e:
+                if e.code != "machine:busy" or time.monotonic() > end:
+                    raise
+                time.sleep(SLEEP_BUSY_STEP_S)
     observe.take_report(machine, report)
     return report.state.value
 
 
 def wake(*, machine: Machine) -> str:
     """Wake a machine and wait until it runs; its state then."""
-    try:
+    with _shown():
         report = HostApi(machine.host.name).wake(machine.id.hex)
-    except HostRefused as e:
-        raise _shown(e) from e
-    except HostUnreachable as e:
-        raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
     observe.take_report(machine, report)
     return report.state.value
 
 
 def outbound(*, machine: Machine) -> tuple[OutboundName, ...]:
     """The names it asked for, as its host remembers them, newest first."""
-    try:
+    with _shown():
         return HostApi(machine.host.name).outbound(machine.id.hex)
-    except HostRefused as e:
-        raise _shown(e) from e
-    except HostUnreachable as e:
-        raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
 
 
 def retire(*, machine: Machine, drain_s: float | None = None) -> bool:
@@ -266,6 +257,13 @@ def _note_lifecycle(machine: Machine, old: Lifecycle, new: Lifecycle) -> None:
     MachineTransition.objects.create(machine=machine, old=old.value, new=new.value, source="control", at=clock.now())
 
 
-def _shown(e: HostRefused) -> UserError:
-    kind = Kind.CONFLICT if e.status in (404, 409) else Kind.UNAVAILABLE
-    return UserError(e.code, e.message, kind)
+@contextlib.contextmanager
+def _shown() -> Iterator[None]:
+    """What a host refuses, or its silence, in the words of whoever asked for it."""
+    try:
+        yield
+    except HostRefused as e:
+        kind = Kind.CONFLICT if e.status in (404, 409) else Kind.UNAVAILABLE
+        raise UserError(e.code, e.message, kind) from e
+    except HostUnreachable as e:
+        raise UserError("host:unreachable", "The host cannot be reached just now.", Kind.UNAVAILABLE) from e
