@@ -19,7 +19,7 @@ VARIABLE_MAX_BYTES = 32 * 1024
 VARIABLES_MAX = 200
 METHOD = re.compile(r"\A[A-Z][A-Z-]{0,31}\Z")
 METHOD_RULE = "1 to 32 capital letters, such as HEAD"
-PATH = re.compile(r"\A/[!-)+-\x3e@-~]{0,198}\*?\Z")  # visible ASCII but ? and *
+PATH = re.compile(r"\A/[!\"$-)+-\x3e@-~]{0,198}\*?\Z")  # visible ASCII but # ? and *
 PATH_RULE = "at most 200 visible ASCII characters: it begins with /, has no ? or #, and * only at its end"
 PATTERNS_MAX = 32  # of either kind; every request is compared with them
 
@@ -93,7 +93,7 @@ def checked_patterns(found: Iterable[str], rule: re.Pattern[str], what: str, wor
     """Methods or paths that leave an app asleep, each once and in order."""
     kept = sorted(set(found))
     for value in kept:
-        if not rule.match(value) or "#" in value:
+        if not rule.match(value):
             raise UserError("app:policy_invalid", f"{value[:60]!r} is no {what} of a wake policy: {words}.")
     if len(kept) > PATTERNS_MAX:
         raise UserError("app:policy_invalid", f"A wake policy has at most {PATTERNS_MAX} {what}s.")
