@@ -63,6 +63,8 @@ def set_wake_policy(
     no_wake_paths: Sequence[str] | None = None,
 ) -> None:
     """Change which requests leave the app asleep. The edges know in a moment."""
+    if robots_wake is None and no_wake_methods is None and no_wake_paths is None:
+        return  # a change of other settings must not wait for the table
     with transaction.atomic():
         table = _hold_table()
         changed = app_services.set_wake_policy(
