@@ -36,11 +36,15 @@ def answers(port: int, path: str, *, host: str, status: int) -> bool:
 
 def host_answers(instance: Instance) -> bool:
     """Edge, link, stream and host agent work together."""
+    return accelerator(instance) != ""
+
+
+def accelerator(instance: Instance) -> str:
+    """What the host agent runs machines with, kvm or tcg; empty while it does not answer."""
     try:
-        hostapi.request(instance, "GET", "/v1/health", timeout_s=PROBE_TIMEOUT_S)
+        return str(hostapi.request(instance, "GET", "/v1/health", timeout_s=PROBE_TIMEOUT_S)["accelerator"])
     except hostapi.HostSilent:
-        return False
-    return True
+        return ""
 
 
 def worker_answers(instance: Instance, ports: Ports) -> bool:

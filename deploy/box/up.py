@@ -58,7 +58,7 @@ def up(root: Path, say: Say) -> None:
         log.unlink(missing_ok=True)
         say.log = log
         access, url, ports = _up(instance, say)
-    if accelerator(instance) == "tcg":
+    if health.accelerator(instance) == "tcg":
         say.line("")
         say.line(
             "This server has no working KVM: machines run under QEMU's translator, slowly, and are no isolation that"
@@ -107,15 +107,6 @@ def _up(instance: Instance, say: Say) -> tuple[sample.Access, str, Ports]:
         health.wait_healthy(ports, supervisor, say)
     access = sample.ensure_access(instance, ports, say)
     return access, sample.ensure_sample(instance, access, say), ports
-
-
-def accelerator(instance: Instance) -> str:
-    """What the host agent found by booting a guest: kvm or tcg; empty if it has not said."""
-    try:
-        found = json.loads((instance.var / "host/accelerator.json").read_bytes())["accelerator"]
-    except (OSError, ValueError, KeyError):
-        return os.environ.get("BURROW_ACCELERATOR", "")
-    return str(found)
 
 
 def check_disk(instance: Instance) -> None:
