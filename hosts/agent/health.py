@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
-
-from hosts.agent.parts import Namespace
+from typing import Protocol
 
 ATTEMPT_TIMEOUT_S = 20.0  # the first request of a Python app under TCG imports half the world
 RETRY_S = 0.1
@@ -20,7 +19,13 @@ class Unhealthy:
     message: str
 
 
-async def check(namespace: Namespace, port: int, *, path: str, host: str, timeout_s: float) -> Unhealthy | None:
+class Reach(Protocol):
+    """The way to the app: `Namespace`, or as much of it as is needed here."""
+
+    async def connect(self, port: int, timeout_s: float) -> socket.socket: ...
+
+
+async def check(namespace: Reach, port: int, *, path: str, host: str, timeout_s: float) -> Unhealthy | None:
     """None once the app is healthy. Without a path any HTTP answer will do; with one it must be 2xx or 3xx."""
     last = "it did not answer"
     try:
@@ -42,7 +47,7 @@ async def check(namespace: Namespace, port: int, *, path: str, host: str, timeou
         return Unhealthy(f"GET {path or '/'} on port {port} for {timeout_s:.0f} s, last: {last}")
 
 
-async def _ask(namespace: Namespace, port: int, path: str, host: str) -> int:
+async def _ask(namespace: Reach, port: int, path: str, host: str) -> int:
     sock = await namespace.connect(port, ATTEMPT_TIMEOUT_S)
     try:
         head = (

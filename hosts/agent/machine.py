@@ -25,6 +25,7 @@ from hosts.agent.shape import Shape
 from hosts.agent.starts import Gone, StartFailed
 from hosts.disk.space import usage_bytes
 from hosts.guest.client import AGENT_PORT
+from hosts.guest.contract import RESPONDER_PORT
 from hosts.net.network import NetworkError
 from hosts.snapshots.files import Identity, SnapshotFiles
 from hosts.vmm.protocol import Vm, VmConfig, VmmError
@@ -69,7 +70,7 @@ class Machine:
         self.suspend_not_before = 0.0
         self.host_faults = 0  # wakes in a row the host could not do, though nothing is wrong with the memory
         self.resume_not_before = 0.0  # monotonic; requests do not try again before
-        self.guest: Guest = parts.guest(self._open_guest)
+        self.guest: Guest = parts.guest(self._open_agent, self._open_responder)
         self.logs = LogRing()
         self._namespace: Namespace | None = None
         self._flight: asyncio.Future[None] | None = None
@@ -367,14 +368,17 @@ class Machine:
     def _served_port(self) -> int:
         return self.history.record.port or self.spec.process.port
 
-    async def _open_guest(self, timeout_s: float) -> socket.socket:
+    async def _open_agent(self, timeout_s: float) -> socket.socket:
+        return await (await self._reachable()).connect(AGENT_PORT, timeout_s)
+
+    async def _open_responder(self, timeout_s: float) -> socket.socket:
+        return await (await self._reachable()).datagrams(RESPONDER_PORT, timeout_s)
+
+    async def _reachable(self) -> Namespace:
         try:
-            namespace = await self.network()
-        except NetworkError as e:
-            raise OSError(
-                str(e)
-            ) from None  # to the guest's client one kind of "cannot be reached" is as good as another
-        return await namespace.connect(AGENT_PORT, timeout_s)
+            return await self.network()
+        except NetworkError as e:  # to the guest's client one kind of "cannot be reached" is as good as another
+            raise OSError(str(e)) from None
 
 
 def _retrieve(flight: asyncio.Future[None]) -> None:

@@ -38,6 +38,10 @@ class Namespace(Protocol):
         """A connected, non-blocking TCP socket to a port of the guest; OSError or TimeoutError."""
         ...
 
+    async def datagrams(self, port: int, timeout_s: float) -> socket.socket:
+        """A connected, non-blocking UDP socket to a port of the guest; OSError or TimeoutError."""
+        ...
+
 
 class Network(Protocol):
     """`hosts.net.network.Network`."""
@@ -151,7 +155,7 @@ class Parts:
     volumes: Volumes
     snapshots: Snapshots
     base_images: BaseImages
-    guest: Callable[[OpenSocket], Guest]
+    guest: Callable[[OpenSocket, OpenSocket], Guest]
     uid_of: Callable[[int], int]  # slot -> the uid its VMM runs as
     clock: Clock
     scribe: Scribe

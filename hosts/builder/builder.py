@@ -20,6 +20,7 @@ from typing import Protocol
 from hosts.builder.verdict import Verdict, failed
 from hosts.guest.client import AGENT_PORT, GuestClient, GuestError
 from hosts.guest.cmdline import Role, guest_boot
+from hosts.guest.contract import RESPONDER_PORT
 from hosts.guest.image import GuestImageMissingError, load_image
 from hosts.guest.lines import sanitise
 from hosts.net.addresses import GUEST_MAC
@@ -169,7 +170,10 @@ class Builder:
         vm = await self._vmm.boot(config)
         stack.push_async_callback(vm.kill)
         namespace = await self._network.ensure(place.slot, Egress.OPEN, place.uid)
-        guest = GuestClient(lambda timeout_s: namespace.connect(AGENT_PORT, timeout_s))
+        guest = GuestClient(
+            lambda timeout_s: namespace.connect(AGENT_PORT, timeout_s),
+            lambda timeout_s: namespace.datagrams(RESPONDER_PORT, timeout_s),
+        )
         following = _Following(watch)
         try:
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):

@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from hosts.guest import contract
 from hosts.guest.answers import (
     MAX_PORT,
     Answer,
@@ -33,7 +34,6 @@ WallClock = Callable[[], int]  # Unix time in milliseconds; read right before it
 AGENT_PORT = 1
 CALL_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
-CLOCK_TOLERANCE_S = 0.1  # a request this long under way brought an old time: the clock is set once more
 HELLO_RETRY_S = 0.04
 # While a guest boots its network is not there and a SYN is lost, to be sent again a second later: ask anew much sooner.
 HELLO_ATTEMPT_S = 0.25
@@ -59,8 +59,9 @@ __all__ = [
 class GuestClient:
     """Asks one machine's guest agent."""
 
-    def __init__(self, open_socket: OpenSocket) -> None:
-        self._open_socket = open_socket
+    def __init__(self, open_socket: OpenSocket, open_datagrams: OpenSocket) -> None:
+        self._open_socket = open_socket  # to the agent
+        self._open_datagrams = open_datagrams  # to the responder
 
     async def hello(self, timeout_s: float) -> Hello:
         """Ask until the agent answers: at a boot it is not there yet."""
@@ -88,7 +89,7 @@ class GuestClient:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         """Set clock, randomness and name, then start the app. The same again changes nothing."""
-        await self._call_with_clock(
+        await self._call(
             {
                 "op": "start",
                 "command": process.command,
@@ -99,8 +100,8 @@ class GuestClient:
                 "nameservers": list(nameservers),
                 "entropy": b64encode(entropy).decode(),
             },
-            clock_ms,
             timeout_s,
+            clock_ms,
         )
 
     async def await_listening(self, timeout_s: float) -> Listening | NotListening:
@@ -122,12 +123,21 @@ class GuestClient:
     async def resume(
         self, *, clock_ms: WallClock, entropy: bytes, timeout_s: float = CALL_TIMEOUT_S
     ) -> tuple[Step, ...]:
-        """Meet the resume contract.
+        """Meet the resume contract, then call the app's hook where it has one.
 
         GuestError when clock or randomness could not be set: no request may reach the app.
         """
-        request: dict[str, object] = {"op": "resume", "entropy": b64encode(entropy).decode()}
-        return (await self._call_with_clock(request, clock_ms, timeout_s)).steps()
+        try:
+            sock = await self._open_datagrams(timeout_s)
+        except OSError as e:
+            raise GuestError("guest:unreachable", f"the guest cannot be reached: {e.strerror or e}") from None
+        with sock:
+            met = await contract.meet(sock, clock_ms=clock_ms, entropy=entropy, timeout_s=timeout_s)
+        return met.steps + await self.hook(timeout_s) if met.hook else met.steps
+
+    async def hook(self, timeout_s: float = CALL_TIMEOUT_S) -> tuple[Step, ...]:
+        """Call the app's `after_resume`, if it has one. Its failure is a step and a line in the log, no error."""
+        return (await self._call({"op": "hook"}, timeout_s)).steps()
 
     async def status(self, timeout_s: float = CALL_TIMEOUT_S) -> GuestStatus:
         """How the app is."""
@@ -187,32 +197,17 @@ class GuestClient:
                 yield news
                 await asyncio.sleep(0)  # what is in the buffer already is read without a wait: others must have turns
 
-    async def _call(self, request: dict[str, object], timeout_s: float) -> Answer:
-        answer = await self._ask(request, timeout_s)
+    async def _call(self, request: dict[str, object], timeout_s: float, clock_ms: WallClock | None = None) -> Answer:
+        answer = await self._ask(request, timeout_s, clock_ms)
         if not answer.ok:
             raise answer.error()
         return answer
 
-    async def _call_with_clock(self, request: dict[str, object], clock_ms: WallClock, timeout_s: float) -> Answer:
-        """A request that sets the clock: the time is read once the connection stands, and sent again if that is old."""
-        loop = asyncio.get_running_loop()
+    async def _ask(self, request: dict[str, object], timeout_s: float, clock_ms: WallClock | None = None) -> Answer:
         try:
             async with asyncio.timeout(timeout_s), self._connection(timeout_s) as (reader, writer):
-                sent_at = loop.time()
-                writer.write(_line({**request, "clock_ms": clock_ms()}))
-                answer = Answer(await _read_object(reader))
-                if answer.ok and loop.time() - sent_at > CLOCK_TOLERANCE_S:
-                    writer.write(_line({"op": "clock", "clock_ms": clock_ms()}))
-                    await _read_object(reader)
-        except TimeoutError:
-            raise GuestError("guest:timeout", f"no answer to `{request['op']}` within {timeout_s:g} s") from None
-        if not answer.ok:
-            raise answer.error()
-        return answer
-
-    async def _ask(self, request: dict[str, object], timeout_s: float) -> Answer:
-        try:
-            async with asyncio.timeout(timeout_s), self._connection(timeout_s) as (reader, writer):
+                if clock_ms is not None:  # read now that the connection stands
+                    request = {**request, "clock_ms": clock_ms()}
                 writer.write(_line(request))
                 return Answer(await _read_object(reader))
         except TimeoutError:

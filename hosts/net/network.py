@@ -67,6 +67,17 @@ class Namespace:
                 raise
         return sock
 
+    async def datagrams(self, port: int, timeout_s: float) -> socket.socket:
+        """A non-blocking UDP socket to the guest's port; OSError or TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            sock = await namespaces.inside_async(self.fd, _udp_socket)
+        try:
+            sock.connect((GUEST_ADDRESS, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
     def close(self) -> None:
         """Let go of it; it stays."""
         if self.fd >= 0:
@@ -225,3 +236,7 @@ def _tcp_socket() -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+def _udp_socket() -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

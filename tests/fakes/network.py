@@ -32,6 +32,9 @@ class FakeNamespace:
     def name(self) -> str:
         return f"fake-{self.slot}"
 
+    async def datagrams(self, port: int, timeout_s: float) -> socket.socket:
+        return await self.connect(port, timeout_s)  # the fake client reads the process off it, whatever it is
+
     async def connect(self, port: int, timeout_s: float) -> socket.socket:
         async with asyncio.timeout(timeout_s):
             while True:  # an unanswered SYN

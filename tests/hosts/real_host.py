@@ -19,6 +19,7 @@ from hosts.disk.images import ImageStore
 from hosts.disk.volumes import VolumeMaker
 from hosts.guest.client import AGENT_PORT, GuestClient
 from hosts.guest.cmdline import guest_boot
+from hosts.guest.contract import RESPONDER_PORT
 from hosts.guest.image import GuestImage, load_image
 from hosts.guest.tsc import host_tsc_khz
 from hosts.net.addresses import GUEST_MAC, machine_uid
@@ -116,7 +117,7 @@ class RealHost:
         )
         vm = await self.vmm.boot(config)
         try:
-            yield Machine(vm, GuestClient(lambda t: namespace.connect(AGENT_PORT, t)), namespace)
+            yield Machine(vm, _client(namespace), namespace)
         finally:
             await vm.kill()
             await self.network.remove(slot)
@@ -157,3 +158,10 @@ async def real_host(folder: Path) -> AsyncIterator[RealHost]:
         yield RealHost(folder, vmm, network)
     finally:
         network.close()
+
+
+def _client(namespace: Namespace) -> GuestClient:
+    return GuestClient(
+        lambda timeout_s: namespace.connect(AGENT_PORT, timeout_s),
+        lambda timeout_s: namespace.datagrams(RESPONDER_PORT, timeout_s),
+    )

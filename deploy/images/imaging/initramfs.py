@@ -1,4 +1,5 @@
-"""The initramfs: busybox, kernel modules, `hosts/guest/init`, and the guest agent's Python files, ready compiled.
+"""The initramfs: busybox, kernel modules, `hosts/guest/init`, the responder, and the guest agent's Python files, ready
+compiled.
 
 Small and uncompressed, because a guest under TCG would spend longer unpacking than the host does reading. Rebuilt every
 time (it takes a moment), byte for byte the same from the same files.
@@ -47,9 +48,13 @@ def make(repository: Path, kernel: KernelParts, guest_python: str) -> bytes:
         shutil.copyfile(guest / "init/pid1", tree / "burrow/pid1")
         for program in (guest / "init/bin").iterdir():
             shutil.copyfile(program, tree / "burrow/bin" / program.name)
+        _compile_c(guest / "responder.c", tree / "burrow/responder")
         _copy_python(repository, tree / "burrow/lib")
         _compile(tree / "burrow/lib", guest_python)
-        executable = {tree / "init", tree / "burrow/pid1", tree / "bin/busybox", *(tree / "burrow/bin").iterdir()}
+        executable = {
+            *(tree / "init", tree / "bin/busybox", tree / "burrow/pid1", tree / "burrow/responder"),
+            *(tree / "burrow/bin").iterdir(),
+        }
         archive = b"".join(_entries(tree, executable))
     say(f"initramfs: {len(archive) >> 10} KiB")
     return archive
@@ -63,6 +68,11 @@ def _busybox() -> Path:
                 break
             return Path(candidate)
     raise BuildError("no statically linked busybox found (busybox-static in deploy/apt.txt)")
+
+
+def _compile_c(source: Path, program: Path) -> None:
+    """A program without any library, so that the smallest compiler there is will do."""
+    run(["tcc", "-nostdlib", "-static", "-Wall", "-Werror", "-o", str(program), str(source)], what="compiling C")
 
 
 def _copy_python(repository: Path, library: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hosts.guest.agent.loop import Loop, Timer
 
 GROUP = "app"
+HOOK_VARIABLE = "BURROW_AFTER_RESUME"
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0  # having run this long, the next end starts over at the first delay
@@ -39,6 +40,7 @@ class App:
         "_backoff_s",
         "_child",
         "_forwards",
+        "_hook_mark",
         "_kernel",
         "_look",
         "_loop",
@@ -56,11 +58,12 @@ class App:
         "restarts",
     )
 
-    def __init__(self, loop: Loop, kernel: Kernel, outside: str, saved: str) -> None:
+    def __init__(self, loop: Loop, kernel: Kernel, outside: str, saved: str, hook_mark: str) -> None:
         self._loop = loop
         self._kernel = kernel
         self._outside = outside  # the address forwards listen on
         self._saved = saved  # where the start request is kept, for an agent that has to start over
+        self._hook_mark = hook_mark  # an executable file once the app has named a hook
         self._child: Child | None = None
         self._forwards: dict[int, Forward] = {}
         self._look: Timer | None = None
@@ -116,11 +119,17 @@ class App:
         self.request = request
         with open(os.open(self._saved, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(request, file)
+        self._mark_hook()
         self.restarts = 0
         self._backoff_s = FIRST_BACKOFF_S
         self.listened = False
         self._kernel.confine(GROUP)
         self._spawn()
+
+    def _mark_hook(self) -> None:
+        """Tell the responder, who asks for nothing but an executable, that the app named a hook of its own."""
+        if HOOK_VARIABLE in self.env:
+            os.close(os.open(self._hook_mark, os.O_WRONLY | os.O_CREAT, 0o700))
 
     def start_again(self) -> None:
         """After the agent itself was restarted: the app's output pipe is lost, so the app is started anew."""

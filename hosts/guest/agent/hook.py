@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 
+from hosts.guest.agent.app import HOOK_VARIABLE
 from hosts.guest.agent.loop import READ
 from hosts.guest.agent.task import Task
 
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from hosts.guest.agent.loop import Loop
 
 EXECUTABLE = "/app/.burrow/after_resume"
-VARIABLE = "BURROW_AFTER_RESUME"
 TIMEOUT_S = 2.0
 
 
 def run_hook(loop: Loop, kernel: Kernel, app: App, done: Callable[[str], None]) -> bool:
     """Start the hook, if there is one; `done` gets "" or what went wrong."""
-    wanted = app.env.get(VARIABLE, "") if app.phase == "running" and VARIABLE in _own(app) else ""
+    wanted = app.env.get(HOOK_VARIABLE, "") if app.phase == "running" else ""
     if wanted.startswith("/") and not os.access(wanted.split()[0], os.X_OK):
         HttpHook(loop, app, wanted, done)
         return True
@@ -43,11 +43,6 @@ def run_hook(loop: Loop, kernel: Kernel, app: App, done: Callable[[str], None]) 
 
     Task(loop, kernel, app, command, TIMEOUT_S, ended)
     return True
-
-
-def _own(app: App) -> dict[str, object]:
-    given = app.request.get("env")
-    return given if isinstance(given, dict) else {}
 
 
 class HttpHook:

@@ -14,13 +14,14 @@ ADDRESS = "172.31.255.2"
 GATEWAY = "172.31.255.1"
 PORT = 1
 START_FILE = "/run/burrow/start.json"
+HOOK_MARK = "/run/burrow/hook"
 
 
 def main() -> None:
     """The agent of a real guest."""
     loop = Loop()
     kernel = Kernel()
-    app = App(loop, kernel, ADDRESS, START_FILE)
+    app = App(loop, kernel, ADDRESS, START_FILE, HOOK_MARK)
     Server(loop, (ADDRESS, PORT), GATEWAY, Operations(loop, kernel, app).handle)
     app.start_again()
     gc.freeze()  # a collection in the middle of a resume then has little to look at

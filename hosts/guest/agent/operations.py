@@ -1,6 +1,6 @@
 """What the host may ask of the agent: one method per `op` of the wire.
 
-`resume` is the path a sleeping app's first visitor waits on: everything it needs is open and imported before.
+Clock and randomness after a resume are not here but with `responder.c`; what is left of a resume is the app's hook.
 """
 
 from __future__ import annotations
@@ -52,31 +52,18 @@ class Operations:
         except OSError as e:
             connection.answer({"ok": False, "code": "guest:failed", "message": f"{op}: {e}"})
 
-    def op_resume(self, connection: Connection, request: Request) -> None:
+    def op_hook(self, connection: Connection, _request: Request) -> None:
+        """The machine was resumed and its contract met: tell the app, where it wants to be told."""
         started = time.perf_counter()
-        self._kernel.set_clock(_number(request, "clock_ms"))
-        clock = time.perf_counter()
-        self._kernel.add_entropy(_entropy(request))
-        random = time.perf_counter()
-        steps: list[list[object]] = [
-            ["clock", round((clock - started) * 1000, 2)],
-            ["random", round((random - clock) * 1000, 2)],
-        ]
 
         def hooked(problem: str) -> None:
             name = "hook_failed" if problem else "hook"
-            steps.append([name, round((time.perf_counter() - random) * 1000, 2)])
             if problem:
                 self._app.logs.note(f"[burrow] {problem}")
-            connection.answer({"ok": True, "steps": steps})
+            connection.answer({"ok": True, "steps": [[name, round((time.perf_counter() - started) * 1000, 2)]]})
 
         if not run_hook(self._loop, self._kernel, self._app, hooked):
-            connection.answer({"ok": True, "steps": steps})
-
-    def op_clock(self, connection: Connection, request: Request) -> None:
-        """The clock once more, when `resume` was so long under way that its time was old on arrival."""
-        self._kernel.set_clock(_number(request, "clock_ms"))
-        connection.answer({"ok": True})
+            connection.answer({"ok": True, "steps": []})
 
     def op_hello(self, connection: Connection, _request: Request) -> None:
         up_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -15,15 +15,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Prepared once: `json.loads` and `json.dumps` go through regular expressions and a new encoder at each call, code that
-# a guest which was just resumed has to have translated while someone waits.
+# Prepared once: `json.loads` and `json.dumps` go through regular expressions and a new encoder at each call, and under
+# TCG a guest has to have that code translated first.
 _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024  # a start may carry every variable of an app, a build the operator's CA bundle
 BACKLOG = 64
 READ_BYTES = 64 * 1024
-# Wake the agent when the request is there, not when the connection is: one turn of the loop less at each resume.
+# Wake the agent when the request is there, not when the connection is: one turn of the loop less.
 DEFER_ACCEPT_S = 5
 
 

@@ -93,7 +93,7 @@ class Rig:
             volumes=FakeVolumes(),
             snapshots=DiskSnapshots(),
             base_images=FakeBaseImages(),
-            guest=lambda open_socket: FakeGuest(self.world, open_socket),
+            guest=lambda open_agent, _: FakeGuest(self.world, open_agent),
             uid_of=lambda slot: 0,
             clock=self.clock,
             scribe=self.scribe,

@@ -77,7 +77,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     loop = Loop()
     kernel = HostKernel(folder)
-    app = App(loop, kernel, OUTSIDE, str(folder / "start.json"))  # type: ignore[arg-type]
+    app = App(loop, kernel, OUTSIDE, str(folder / "start.json"), str(folder / "hook"))  # type: ignore[arg-type]
     server = Server(loop, (PEER, 0), PEER, Operations(loop, kernel, app).handle)  # type: ignore[arg-type]
     app.start_again()
     print(server.port, flush=True)  # noqa: T201 - a program

@@ -55,7 +55,7 @@ class Agent:
 
     @property
     def client(self) -> GuestClient:
-        return GuestClient(self._open)
+        return GuestClient(self._open, self._open)
 
     @property
     def notes(self) -> list[str]:
@@ -246,28 +246,17 @@ async def test_keeps_the_last_lines_and_their_numbers(agent: Agent) -> None:
     assert (await agent.client.logs(3000)).lines == ()
 
 
-async def test_resume_sets_clock_and_randomness_and_reports_steps(agent: Agent) -> None:
-    steps = await agent.client.resume(clock_ms=lambda: 1_800_000_000_000, entropy=ENTROPY[::-1])
-    assert agent.notes == ["clock 1800000000000", f"entropy {ENTROPY[::-1].hex()}"]
-    assert [step.name for step in steps] == ["clock", "random"]
-
-
-async def test_resume_refuses_too_little_randomness(agent: Agent) -> None:
-    with pytest.raises(GuestError, match="entropy"):
-        await agent.client.resume(clock_ms=lambda: 1, entropy=b"short")
-
-
-async def test_resume_runs_the_apps_hook_command(agent: Agent) -> None:
+async def test_a_resume_runs_the_apps_hook_command(agent: Agent) -> None:
     await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "echo awake > $HOOK", "HOOK": "/dev/null"})
     await agent.listening()
-    steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
-    assert [step.name for step in steps] == ["clock", "random", "hook"]
+    steps = await agent.client.hook()
+    assert [step.name for step in steps] == ["hook"]
 
 
-async def test_resume_calls_the_apps_hook_path(agent: Agent) -> None:
+async def test_a_resume_calls_the_apps_hook_path(agent: Agent) -> None:
     await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "/awake"})
     await agent.listening()
-    steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
+    steps = await agent.client.hook()
     assert steps[-1].name == "hook"
     assert "got POST /awake" in (await agent.client.logs()).lines
 
@@ -275,7 +264,7 @@ async def test_resume_calls_the_apps_hook_path(agent: Agent) -> None:
 async def test_a_failing_hook_is_reported_and_does_not_fail_the_resume(agent: Agent) -> None:
     await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "exit 5"})
     await agent.listening()
-    steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
+    steps = await agent.client.hook()
     assert steps[-1].name == "hook_failed"
     assert (await agent.client.logs()).lines[-1].startswith("[burrow] after_resume ended with 5")
 
@@ -283,17 +272,20 @@ async def test_a_failing_hook_is_reported_and_does_not_fail_the_resume(agent: Ag
 async def test_a_hook_that_hangs_is_cut_off(agent: Agent) -> None:
     await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "sleep 60"})
     await agent.listening()
-    steps = await agent.client.resume(clock_ms=lambda: 1, entropy=ENTROPY)
+    steps = await agent.client.hook()
     assert steps[-1].name == "hook_failed"
     assert steps[-1].ms < 4000
 
 
-async def test_the_clock_is_set_again_when_the_answer_was_slow(agent: Agent) -> None:
-    times = iter([1000, 2000])
-    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "sleep 0.3"})
-    await agent.listening()
-    await agent.client.resume(clock_ms=lambda: next(times), entropy=ENTROPY)
-    assert [note for note in agent.notes if note.startswith("clock")][-2:] == ["clock 1000", "clock 2000"]
+async def test_an_app_that_names_a_hook_is_marked_for_the_responder(agent: Agent) -> None:
+    await agent.start(serve(ANYWHERE), env={"BURROW_AFTER_RESUME": "/awake"})
+    assert os.access(agent.folder / "hook", os.X_OK)
+
+
+async def test_an_app_without_a_hook_is_not_marked_and_asking_changes_nothing(agent: Agent) -> None:
+    await agent.start(serve(ANYWHERE))
+    assert not (agent.folder / "hook").exists()
+    assert await agent.client.hook() == ()
 
 
 async def test_exec_returns_code_and_output(agent: Agent) -> None:
@@ -332,7 +324,7 @@ async def test_sync_drops_caches_only_when_asked(agent: Agent) -> None:
 
 async def test_unknown_and_broken_requests_are_answered(agent: Agent) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
-    writer.write(b'{"op":"fly"}\nnot json\n[1]\n{"op":"resume"}\n{"op":"hello"}\n')
+    writer.write(b'{"op":"fly"}\nnot json\n[1]\n{"op":"start"}\n{"op":"hello"}\n')
     answers = [await reader.readline() for _ in range(5)]
     writer.close()
     assert [b'"ok":true' in answer for answer in answers] == [False, False, False, False, True]

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hosts.guest.client import GuestClient, GuestError
+from hosts.wire.spec import Process
 from tunnel.tasks import spawn
 
 Answer = Callable[[dict[str, object]], bytes]
@@ -42,7 +43,7 @@ async def guest(answer: Answer) -> AsyncIterator[GuestClient]:
         return sock
 
     async with server:
-        yield GuestClient(open_socket)
+        yield GuestClient(open_socket, open_socket)
         async with asyncio.timeout(5):
             await ended.wait()
 
@@ -99,7 +100,7 @@ async def test_status_that_makes_no_sense_is_refused(change: dict[str, object]) 
 async def test_a_step_takes_a_time_that_control_can_store(ms: object) -> None:
     async with guest(saying(steps=[["clock", ms]])) as client:
         with pytest.raises(GuestError) as error:
-            await client.resume(clock_ms=lambda: 1, entropy=b"x" * 32)
+            await client.hook()
     assert error.value.code == "guest:bad_answer"
 
 
@@ -141,7 +142,7 @@ async def test_hello_goes_on_asking_until_the_guest_is_there() -> None:
 
     began = time.monotonic()
     with pytest.raises(GuestError) as error:
-        await GuestClient(open_socket).hello(0.5)
+        await GuestClient(open_socket, open_socket).hello(0.5)
     assert error.value.code == "guest:timeout"
     assert attempts > 3
     assert time.monotonic() - began < 2
@@ -161,7 +162,9 @@ async def test_the_time_is_read_after_the_connection_stands() -> None:
             now[0] = 2
             return await client._open_socket(timeout_s)
 
-        await GuestClient(open_slowly).resume(clock_ms=lambda: now[0], entropy=bytes(32))
+        await GuestClient(open_slowly, open_slowly).start(
+            Process(command="true"), hostname="x", clock_ms=lambda: now[0], entropy=bytes(32)
+        )
     assert seen == [2]
 
 
