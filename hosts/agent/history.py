@@ -21,6 +21,7 @@ from hosts.agent.record import MachineFiles, MachineRecord, OpenSession
 from hosts.wire.events import Cause, EndCause, Event, EventKind
 from hosts.wire.spec import MachineId
 from hosts.wire.states import MachineEvent, MachineState, after
+from hosts.wire.wakes import WakeTrace
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +106,10 @@ class History:
             ended_at_ms=ended_ms,
             end_cause=end_cause,
         )
+
+    def note_wake(self, trace: WakeTrace, cause: Cause) -> None:
+        """A wake to tell of: owed like a state, but dated before the present one (hosts/wire/SPEC.md, section 2)."""
+        self._owe(EventKind.STATE, self.record.since_ms - 1, state=self.record.state, cause=cause, wake=trace)
 
     async def commit(self) -> None:
         """Make everything so far durable. A disk that refuses is an alarm, not a failure: the rest stays owed.

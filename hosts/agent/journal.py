@@ -30,7 +30,7 @@ JOURNAL_FORMAT = 1
 MAX_BATCH = 500  # events in one shipment (hosts/wire/SPEC.md)
 COMPACT_BYTES = 256 * 1024  # acknowledged bytes worth a rewrite
 THIN_BYTES = 64 * 1024 * 1024  # above this, acknowledged events are dropped at once
-MAX_BYTES = 256 * 1024 * 1024  # above this, no new session is noted; a machine's `History` keeps owing it
+MAX_BYTES = 256 * 1024 * 1024  # above this, no new session and no wake is noted; a machine's `History` keeps owing it
 
 
 class JournalError(Exception):
@@ -77,7 +77,7 @@ class Journal:
 
     async def append(self, *events: Event) -> None:
         """Make events durable in this order (their `seq` is set here), or JournalError and none of them is kept."""
-        if self._end > MAX_BYTES and any(e.kind is EventKind.SESSION_STARTED for e in events):
+        if self._end > MAX_BYTES and any(e.kind is EventKind.SESSION_STARTED or e.wake is not None for e in events):
             raise JournalError(f"the journal holds {self._end} bytes that control has not taken")
         loop = asyncio.get_running_loop()
         waiting = [_Waiting(event, loop.create_future()) for event in events]

@@ -23,6 +23,7 @@ from hosts.agent.parts import BaseImage, Guest, Namespace, Parts
 from hosts.agent.record import MachineFiles, MachineRecord
 from hosts.agent.shape import Shape
 from hosts.agent.starts import Gone, StartFailed
+from hosts.agent.trace import Asked, Tracer
 from hosts.disk.space import usage_bytes
 from hosts.guest.client import AGENT_PORT
 from hosts.guest.contract import RESPONDER_PORT
@@ -62,6 +63,7 @@ class Machine:
         self.history = History(
             spec.machine_id, record, files=self.files, journal=parts.journal, scribe=parts.scribe, clock=parts.clock
         )
+        self.traces = Tracer(self.history, parts.clock)
         self.activity = Activity(parts.clock)
         self.turn = asyncio.Lock()
         self.vm: Vm | None = None
@@ -83,13 +85,14 @@ class Machine:
 
     # -- verbs
 
-    async def wake(self, cause: Cause, *, deadline_s: float) -> None:
+    async def wake(self, cause: Cause, *, deadline_s: float, asked: Asked | None = None) -> None:
         """Return once the gate is open. StartFailed, Gone or TimeoutError; after a time-out the start goes on."""
         if self.gate_open:
             return
         if self._doomed:
             raise Gone
         flight = self.start_soon(cause)
+        self.traces.join(flight, cause, asked)
         async with asyncio.timeout(deadline_s):
             await asyncio.shield(flight)
 
@@ -308,6 +311,7 @@ class Machine:
         """The agent ends; the machine goes on. A resume is not cut off, for the pair may be spent already."""
         if self._flight_task is not None and self.history.state is MachineState.RESUMING:
             await asyncio.wait([self._flight_task], timeout=LET_GO_S)
+        await self.traces.flush()
         if self.vm is not None:
             self.vm.close()
 

@@ -77,6 +77,7 @@ class Progress:
         self._start, self._cause, self._reason = start, cause, reason
         self._at_ms = self._clock.wall_ms()
         self._steps: list[Step] = []
+        machine.traces.began(self)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -16,12 +16,13 @@ import structlog
 
 from hosts.agent.machine import Machine
 from hosts.agent.starts import Gone, StartFailed
+from hosts.agent.trace import Asked
 from hosts.guest.client import GuestError
 from hosts.net.network import NetworkError
 from hosts.wire.events import Cause
 from hosts.wire.spec import MachineId
 from hosts.wire.states import MachineState
-from tunnel.dial import Target
+from tunnel.dial import Target, Watcher
 from tunnel.tasks import spawn
 from tunnel.wire import Code, Refused
 
@@ -40,8 +41,9 @@ FindMachine = Callable[[MachineId], Machine | None]
 class MachineGate:
     """Holds the bytes of one stream while its machine sleeps."""
 
-    def __init__(self, machine: Machine, *, may_wake: bool, quiet: bool = False) -> None:
+    def __init__(self, machine: Machine, *, may_wake: bool, request: str, quiet: bool = False) -> None:
         self._machine = machine
+        self._request = request
         self._may_wake = may_wake
         self._quiet = quiet
 
@@ -49,10 +51,12 @@ class MachineGate:
         """Whether bytes may pass now."""
         return self._machine.gate_open
 
-    async def wait(self) -> None:
+    async def wait(self) -> Watcher | None:
         """Wake the machine, or Refused."""
+        asked = Asked(self._machine.parts.clock, self._request, kept=True)
         with self._machine.activity.held(quiet=self._quiet):
-            await wake(self._machine, may_wake=self._may_wake)
+            await wake(self._machine, may_wake=self._may_wake, asked=asked)
+        return asked.caused
 
     def touch(self) -> None:
         """Bytes came."""
@@ -71,20 +75,25 @@ class Streams:
     async def open_machine(self, machine: str, *, may_wake: bool, request: str, quiet: bool = False) -> Target:
         """A connection to the app, awake."""
         found = self._known(machine)
+        asked = Asked(found.parts.clock, request)
         with found.activity.held(quiet=quiet):
             vm = found.vm
             early = _connect_early(found) if may_wake else None
             try:
-                await wake(found, may_wake=may_wake)
+                await wake(found, may_wake=may_wake, asked=asked)
             except BaseException:
                 if early is not None:
                     _discard(early)
                 raise
             sock = await _finish(early, same_guest=found.vm is vm) if early is not None else None
-            return Target(
-                sock or await _connect(found, may_wake=may_wake, request=request),
-                MachineGate(found, may_wake=may_wake, quiet=quiet),
-            )
+            try:
+                sock = sock or await _connect(found, may_wake=may_wake, asked=asked)
+            except Refused:
+                if asked.caused is not None:
+                    asked.caused.stream_ended()
+                raise
+            gate = MachineGate(found, may_wake=may_wake, request=request, quiet=quiet)
+            return Target(sock, gate, asked.caused)
 
     def machine_state(self, machine: str) -> str:
         """What a probe is answered."""
@@ -124,7 +133,7 @@ def _state(machine: Machine) -> str:
     return "waking" if machine.waking and state is not MachineState.RUNNING else state.value
 
 
-async def wake(machine: Machine, *, may_wake: bool) -> None:
+async def wake(machine: Machine, *, may_wake: bool, asked: Asked) -> None:
     """Return once the gate is open, or Refused."""
     if machine.gate_open:
         return
@@ -133,7 +142,7 @@ async def wake(machine: Machine, *, may_wake: bool) -> None:
             Code.MACHINE_ASLEEP, "wake", f"the machine is {machine.history.state} and this route may not wake it"
         )
     try:
-        await machine.wake(Cause.REQUEST, deadline_s=WAKE_DEADLINE_S)
+        await machine.wake(Cause.REQUEST, deadline_s=WAKE_DEADLINE_S, asked=asked)
     except StartFailed as e:
         code = Code.MACHINE_FAILED if machine.history.state is MachineState.FAILED else Code.WAKE_FAILED
         raise Refused(code, e.failure.phase, f"{e.failure.code}: {e.failure.message}") from None
@@ -143,20 +152,20 @@ async def wake(machine: Machine, *, may_wake: bool) -> None:
         raise Refused(Code.WAKE_TIMEOUT, machine.phase, f"not awake after {WAKE_DEADLINE_S:.0f} s") from None
 
 
-async def _connect(machine: Machine, *, may_wake: bool, request: str) -> socket.socket:
+async def _connect(machine: Machine, *, may_wake: bool, asked: Asked) -> socket.socket:
     """Connect to the app, patiently: it may be restarting, have moved to another port, or have died with its guest."""
     loop = asyncio.get_running_loop()
     patience_until = loop.time() + CONNECT_DEADLINE_S
     while True:
         if not machine.gate_open:  # the guest died since it was found running: this request meets its cold boot
-            await wake(machine, may_wake=may_wake)
+            await wake(machine, may_wake=may_wake, asked=asked)
             patience_until = loop.time() + CONNECT_DEADLINE_S
         try:
             return await machine.connect(CONNECT_ATTEMPT_S)
         except (OSError, TimeoutError, GuestError, NetworkError) as e:
             last = e
         if machine.gate_open and loop.time() >= patience_until:
-            log.warning("stream.app_refused", machine=machine.spec.machine_id, request=request, error=repr(last))
+            log.warning("stream.app_refused", machine=machine.spec.machine_id, request=asked.request, error=repr(last))
             raise Refused(Code.APP_REFUSED, "connect", f"the app does not accept connections: {last!r}")
         await asyncio.sleep(CONNECT_RETRY_S)
 

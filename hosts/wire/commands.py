@@ -8,6 +8,8 @@ from enum import StrEnum
 from hosts.wire.events import Cause
 from hosts.wire.spec import ImageDigest, MachineId
 from hosts.wire.states import MachineState
+from hosts.wire.wakes import Start as Start
+from hosts.wire.wakes import Step as Step
 
 
 class SleepDepth(StrEnum):
@@ -15,14 +17,6 @@ class SleepDepth(StrEnum):
 
     PAUSED = "paused"
     SUSPENDED = "suspended"
-
-
-class Start(StrEnum):
-    """How the present run of a machine began."""
-
-    COLD_BOOT = "cold_boot"
-    RESUME = "resume"
-    CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +48,6 @@ class Failure:
     code: str  # e.g. "check:not_listening", "boot:timeout", "app:exited", "build:timeout"
     phase: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a start and how long it took."""
-
-    name: str
-    ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from hosts.wire.spec import MachineId
 from hosts.wire.states import MachineState
+from hosts.wire.wakes import WakeTrace
 
 
 class Cause(StrEnum):
@@ -45,6 +46,9 @@ class Event:
     For STATE: `state`, and `code`/`detail` where it failed. For SESSION_*: `session_id`, `started_at_ms`, `cause`, and
     once ended `ended_at_ms`, `end_cause`. A SESSION_ENDED carries all of its session, so it may arrive without, or
     before, its SESSION_STARTED. Times are Unix milliseconds.
+
+    With `wake` it tells a wake, with its `cause`, and nothing else counts. Such an event is a STATE that was already
+    told, dated a millisecond before it came about: whoever does not know `wake` takes it for old news.
     """
 
     event_id: str
@@ -60,6 +64,7 @@ class Event:
     ended_at_ms: int | None = None
     cause: Cause | None = None
     end_cause: EndCause | None = None
+    wake: WakeTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)

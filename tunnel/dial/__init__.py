@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tunnel.dial.dialer import Dialer
-from tunnel.dial.target import Gate, Handler, Target
+from tunnel.dial.target import Gate, Handler, Target, Watcher
 
-__all__ = ["Dialer", "Gate", "Handler", "Target"]
+__all__ = ["Dialer", "Gate", "Handler", "Target", "Watcher"]

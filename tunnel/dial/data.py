@@ -24,6 +24,7 @@ from tunnel.dial.limits import (
 )
 from tunnel.dial.splice import EdgeEnd, TargetEnd
 from tunnel.dial.target import Handler, OpenGate, Target
+from tunnel.dial.watch import watch
 from tunnel.tasks import spawn
 from tunnel.wire import (
     MAX_LINE_BYTES,
@@ -182,6 +183,8 @@ class DataConnection(asyncio.Protocol):
         if edge.is_closing():
             transport.abort()
             return
+        if target.watcher is not None:
+            watch(transport, target.watcher)
         edge_end.start(transport, self._buffer, eof=self._eof)
         self._buffer = b""
         edge.resume_reading()

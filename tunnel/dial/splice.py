@@ -15,6 +15,7 @@ import structlog
 
 from tunnel.dial.limits import GATE_RETRY_S, WRITE_HIGH_BYTES, WRITE_LOW_BYTES
 from tunnel.dial.target import Gate
+from tunnel.dial.watch import watch
 from tunnel.tasks import spawn
 from tunnel.wire import OPENED_OK, Refused
 
@@ -96,7 +97,9 @@ class EdgeEnd(asyncio.Protocol):
     async def _wait(self) -> None:
         try:
             while True:
-                await self._gate.wait()
+                watcher = await self._gate.wait()
+                if watcher is not None:
+                    watch(self._target, watcher)
                 self._touch()
                 if self._is_open():
                     break

@@ -10,6 +10,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+class Watcher(Protocol):
+    """Wants to know when the app first speaks on a stream. Either call may come more than once, or never."""
+
+    def app_spoke(self) -> None:
+        """The first byte from the app is here."""
+
+    def stream_ended(self) -> None:
+        """The app will not speak, or has finished."""
+
+
 class Gate(Protocol):
     """Stands between edge bytes and one machine. `touch` and `is_open` are on the hot path."""
 
@@ -19,8 +29,11 @@ class Gate(Protocol):
     def is_open(self) -> bool:
         """Whether bytes may be written to the machine now."""
 
-    async def wait(self) -> None:
-        """Return once the machine runs, waking it if need be; raise Refused to cut the stream."""
+    async def wait(self) -> Watcher | None:
+        """Return once the machine runs, waking it if need be; raise Refused to cut the stream.
+
+        Whoever wants to know of the app's first byte after that is returned.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,7 @@ class Target:
 
     sock: socket.socket
     gate: Gate
+    watcher: Watcher | None = None
 
 
 class Handler(Protocol):

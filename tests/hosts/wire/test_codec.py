@@ -31,12 +31,33 @@ from hosts.wire.events import Cause, EndCause, Event, EventAck, EventBatch, Even
 from hosts.wire.manifest import MANIFEST_FORMAT, FileStamp, Manifest
 from hosts.wire.spec import Egress, ImageDigest, MachineId, MachineSpec, Policy, Process, Size
 from hosts.wire.states import MachineState
+from hosts.wire.wakes import WakeTrace
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "hosts"
 
 ID = MachineId("0123456789abcdef0123456789abcdef")
 IMAGE = ImageDigest("a" * 64)
 SESSION = "b" * 32
+
+WAKE = Event(
+    "9" * 32,
+    3,
+    EventKind.STATE,
+    ID,
+    1_700_000_002_345,
+    state=MachineState.RUNNING,
+    cause=Cause.REQUEST,
+    wake=WakeTrace(
+        at_ms=1_700_000_002_000,
+        request="e1-42",
+        waited=2,
+        start=Start.RESUME,
+        queue_ms=1.5,
+        ready_ms=345.25,
+        first_byte_ms=600.0,
+        steps=(Step("load", 100.0), Step("contract", 243.75)),
+    ),
+)
 
 MESSAGES: dict[str, object] = {
     "machine_spec": MachineSpec(
@@ -108,6 +129,7 @@ MESSAGES: dict[str, object] = {
             ),
         ),
     ),
+    "event_batch_wake": EventBatch("host-0", "d" * 32, (WAKE,)),
     "event_ack": EventAck(2),
     "manifest": Manifest(
         MANIFEST_FORMAT,
