@@ -164,6 +164,7 @@ CELERY_BEAT_SCHEDULE = {
     "machines.sweep": {"task": "machines.sweep", "schedule": 5.0, "options": {"expires": 10}},
     "billing.charge": {"task": "billing.charge", "schedule": 30.0, "options": {"expires": 60}},
     "metering.close_orphans": {"task": "metering.close_orphans", "schedule": 300.0, "options": {"expires": 300}},
+    "metering.forget_wakes": {"task": "metering.forget_wakes", "schedule": 600.0, "options": {"expires": 600}},
     "accounts.clear_sign_ins": {"task": "accounts.clear_sign_ins", "schedule": 86400.0, "options": {"expires": 3600}},
     "sources.clean": {"task": "sources.clean", "schedule": 600.0, "options": {"expires": 600}},
 }

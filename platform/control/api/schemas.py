@@ -10,6 +10,7 @@ from pydantic import StrictBool, StrictInt
 from control import clock
 from control.billing.queries import BilledSession
 from control.deploys.queries import DeployView
+from control.metering.wakes import WakeView
 from control.routes.queries import AppView
 from hosts.wire.commands import OutboundName, SleepDepth
 from hosts.wire.spec import Egress
@@ -101,6 +102,47 @@ class OutboundOut(Schema):
     @classmethod
     def of(cls, one: OutboundName) -> OutboundOut:
         return cls(name=one.name, allowed=one.allowed, count=one.count, last_seen=clock.from_ms(one.last_ms))
+
+
+class WakeStepOut(Schema):
+    name: str
+    ms: float
+
+
+class WakeOut(Schema):
+    id: str
+    asked_at: datetime
+    cause: str
+    request: str | None
+    kept: bool
+    waited: int
+    start: str | None
+    reason: str | None
+    queue_ms: float
+    ready_ms: float
+    first_byte_ms: float | None
+    code: str | None
+    phase: str | None
+    steps: list[WakeStepOut]
+
+    @classmethod
+    def of(cls, view: WakeView) -> WakeOut:
+        return cls(
+            id=view.id,
+            asked_at=view.asked_at,
+            cause=view.cause,
+            request=view.request or None,
+            kept=view.kept,
+            waited=view.waited,
+            start=view.start or None,
+            reason=view.reason or None,
+            queue_ms=view.queue_ms,
+            ready_ms=view.ready_ms,
+            first_byte_ms=view.first_byte_ms,
+            code=view.code or None,
+            phase=view.phase or None,
+            steps=[WakeStepOut(name=s.name, ms=s.ms) for s in view.steps],
+        )
 
 
 class StepOut(Schema):

@@ -26,6 +26,7 @@ from control.api.schemas import (
     OutboundOut,
     SessionOut,
     SleepOrder,
+    WakeOut,
 )
 from control.applications import queries as applications
 from control.applications import services as app_services
@@ -35,6 +36,7 @@ from control.deploys import queries as deploys
 from control.deploys import services as deploy_services
 from control.deploys.models import Deploy
 from control.errors import Kind, UserError
+from control.metering import wakes
 from control.routes import queries as routes
 from control.routes import services as route_services
 
@@ -153,6 +155,15 @@ def list_sessions(
 ) -> list[SessionOut]:
     """When the app ran, why, and what it cost; newest first. An open session has no `ended_at` and counts up to now."""
     return [SessionOut.of(s) for s in billing.sessions_of(_app(request, name), limit=limit, before=before)]
+
+
+@api.get("/apps/{name}/wakes", response={200: list[WakeOut], **REFUSALS}, operation_id="list_wakes")
+def list_wakes(request: AuthedRequest, name: str, limit: Limit = 50, before: Moment | None = None) -> list[WakeOut]:
+    """What woke the app and how that went; newest first, at most the last 500 and 14 days. `request` is the id in the
+    edge's access log (with `kept`, of the request that had opened the stream); milliseconds count from `asked_at`, but
+    a step's are its own, and the guest's steps are part of `contract`. `code` says why it failed.
+    """
+    return [WakeOut.of(w) for w in wakes.wakes_of(_app(request, name), limit=limit, before=before)]
 
 
 @api.get("/apps/{name}/egress-log", response={200: list[OutboundOut], **REFUSALS}, operation_id="list_outbound_names")

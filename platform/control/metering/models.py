@@ -37,6 +37,37 @@ class HostEvent(models.Model):
         return f"{self.kind} {self.seq}"
 
 
+class Wake(models.Model):
+    """One wake, as its host traced it (`hosts/wire/wakes.py`). For people to read: nothing follows from it."""
+
+    event_id = models.CharField(primary_key=True, max_length=64)
+    machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="wakes")
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="wakes")
+    asked_at = models.DateTimeField(help_text="When the request that caused it reached the host")
+    cause = models.CharField(max_length=20)
+    request = models.CharField(max_length=64, blank=True, help_text="Its id in the edge's access log")
+    kept = models.BooleanField(default=False, help_text="It came on a stream that this request had opened before")
+    waited = models.PositiveIntegerField(default=0, help_text="Requests that waited")
+    start = models.CharField(max_length=20, blank=True)
+    reason = models.TextField(blank=True, help_text="Why its memory was not gone on with")
+    queue_ms = models.FloatField()
+    ready_ms = models.FloatField()
+    first_byte_ms = models.FloatField(null=True, blank=True)
+    code = models.CharField(max_length=80, blank=True, help_text="Why it failed")
+    phase = models.CharField(max_length=40, blank=True)
+    steps = models.JSONField(default=list)
+    received_at = models.DateTimeField(default=clock.now, editable=False)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["environment", "-asked_at"], name="wake_environment_asked"),
+            models.Index(fields=["received_at"], name="wake_received"),
+        ]
+
+    def __str__(self) -> str:
+        return self.event_id
+
+
 class Session(models.Model):
     """One uninterrupted interval in which a machine ran.
 

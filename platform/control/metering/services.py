@@ -3,7 +3,7 @@
 Events may come twice, late or out of order. An event is stored by its id; only one that was not stored before is
 looked at. A session's end carries all of it, so it stands alone; a start only opens what is not known yet. Postgres
 refuses two sessions of a machine that overlap: such an event is kept with the reason and changes nothing, for a
-machine is never billed twice for one moment.
+machine is never billed twice for one moment. Wakes are told by events too, but are rows of their own (`wakes`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from control import clock, log
 from control.machines import observe
 from control.machines import queries as machines
 from control.machines.models import Host, Machine
+from control.metering import wakes
 from control.metering.models import HostEvent, Session
 from hosts.wire import codec
 from hosts.wire.events import Event, EventBatch, EventKind
@@ -39,6 +40,11 @@ def ingest(*, host: Host, batch: EventBatch) -> int:
 
 
 def _take(host: Host, journal_id: str, event: Event) -> None:
+    if event.wake is not None:
+        machine = machines.machine(str(event.machine_id))
+        if machine is not None and machine.host_id == host.id:
+            wakes.take_wake(machine, event, event.wake)
+        return
     row = HostEvent(
         event_id=event.event_id,
         host=host,

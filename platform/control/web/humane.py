@@ -14,6 +14,7 @@ SECONDS_PER_MINUTE = 60
 SECONDS_PER_HOUR = 3_600
 SECONDS_PER_DAY = 86_400
 DAYS_SHOWN_AS_AGE = 30
+MS_SHOWN_BELOW = 1000
 KIB = 1024
 
 
@@ -41,6 +42,14 @@ def length(seconds: float) -> str:
     if whole < SECONDS_PER_DAY:
         return _two(whole, SECONDS_PER_HOUR, "h", SECONDS_PER_MINUTE, "min")
     return _two(whole, SECONDS_PER_DAY, "d", SECONDS_PER_HOUR, "h")
+
+
+def milliseconds(ms: float) -> str:
+    """A short length of time: "0.4 ms", "612 ms", then as `length` says it."""
+    if ms < 10:
+        text = f"{max(ms, 0.0):.1f}"
+        return f"{text.removesuffix('.0')} ms"
+    return f"{ms:.0f} ms" if ms < MS_SHOWN_BELOW else length(ms / 1000)
 
 
 def _two(whole: int, large: int, large_word: str, small: int, small_word: str) -> str:

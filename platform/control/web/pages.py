@@ -14,19 +14,23 @@ from control.billing.rates import CURRENCY, rate_micros_per_s
 from control.deploys import queries as deploys
 from control.deploys.states import Outcome, Phase
 from control.machines.states import EMPTY, LOST
+from control.metering import wakes
 from control.routes import queries as routes
 from control.web import words
 from control.web.fragments import Fragment, fragment
 from control.web.words import StateWord
 from hosts.wire.states import MachineState
+from hosts.wire.wakes import Step
 
 if TYPE_CHECKING:
     from control.billing.queries import BilledSession
     from control.deploys.queries import DeployView
+    from control.metering.wakes import WakeView
     from control.routes.queries import AppView
 
 DEPLOYS_SHOWN = 10
 SESSIONS_SHOWN = 15
+WAKES_SHOWN = 8
 LOG_TAIL_LINES = 300
 LOG_PAGE_LINES = 1_000
 COMMIT_CHARS = 8
@@ -96,6 +100,49 @@ class SessionRow:
     cause_word: str
     until_word: str
     cost_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class WakeRow:
+    """A wake as shown. The bar's parts are shares of a hundred: waiting, starting, the app's answer."""
+
+    asked_at: dt.datetime
+    cause_word: str
+    start_word: str
+    request: str
+    kept: bool
+    waited: int
+    reason: str
+    code: str
+    phase: str
+    took_ms: float
+    queue_ms: float
+    start_ms: float
+    answer_ms: float | None
+    steps: tuple[Step, ...]
+
+    @property
+    def start_at(self) -> float:
+        """Where the start's part of the bar begins."""
+        return self._share(self.queue_ms)
+
+    @property
+    def start_share(self) -> float:
+        """How wide it is."""
+        return self._share(self.start_ms)
+
+    @property
+    def answer_at(self) -> float:
+        """Where the answer's part begins."""
+        return self._share(self.queue_ms + self.start_ms)
+
+    @property
+    def answer_share(self) -> float:
+        """How wide that is."""
+        return self._share(self.answer_ms or 0.0)
+
+    def _share(self, ms: float) -> float:
+        return round(100 * ms / self.took_ms, 2) if self.took_ms > 0 else 0.0
 
 
 def shown_address(url: str) -> str:
@@ -193,6 +240,28 @@ def session_row(session: BilledSession) -> SessionRow:
     )
 
 
+def wake_row(wake: WakeView) -> WakeRow:
+    """A wake in words."""
+    queue_ms = min(wake.queue_ms, wake.ready_ms)
+    took_ms = max(wake.ready_ms, wake.first_byte_ms or 0.0)
+    return WakeRow(
+        asked_at=wake.asked_at,
+        cause_word=words.CAUSES.get(wake.cause, wake.cause),
+        start_word=words.STARTS.get(wake.start, ""),
+        request=wake.request,
+        kept=wake.kept,
+        waited=wake.waited,
+        reason=wake.reason,
+        code=wake.code,
+        phase=wake.phase,
+        took_ms=took_ms,
+        queue_ms=queue_ms,
+        start_ms=wake.ready_ms - queue_ms,
+        answer_ms=None if wake.first_byte_ms is None else took_ms - wake.ready_ms,
+        steps=wake.steps,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LogPart:
     """Lines of a deploy's log from `first`; ask for `next_after` to go on, until it is no longer `unfinished`."""
@@ -247,10 +316,11 @@ def app_page(app: App) -> AppPage:
         "deploys": rows,
         "sessions": [session_row(session) for session in sessions[:SESSIONS_SHOWN]],
         "more_sessions": len(sessions) > SESSIONS_SHOWN,
+        "wakes": [wake_row(wake) for wake in wakes.wakes_of(app, limit=WAKES_SHOWN)],
     }
     parts = [
         fragment(name, name, shown)
-        for name in ("state", "controls", "meaning", "facts", "deploy", "deploys", "sessions")
+        for name in ("state", "controls", "meaning", "facts", "deploy", "deploys", "sessions", "wakes")
     ]
     if latest is None:
         parts.append(Fragment("log", fragment("log", "log", {}).html, "none"))

@@ -14,6 +14,7 @@ from control.web import humane
 from hosts.wire.commands import BuildPhase
 from hosts.wire.events import Cause, EndCause
 from hosts.wire.states import MachineState
+from hosts.wire.wakes import Start
 
 SECONDS_PER_HOUR = 3_600
 DEPLOYING = "deploying"  # not a state of a machine: nothing is live yet, and a deploy is under way
@@ -84,6 +85,11 @@ CAUSES: dict[str, str] = {
     Cause.API: "by hand",
     Cause.CHECKPOINT: "checkpoint",
     Cause.ADOPTED: "found running",
+}
+STARTS: dict[str, str] = {
+    Start.RESUME: "went on where it was",
+    Start.CHECKPOINT: "went on from its checkpoint",
+    Start.COLD_BOOT: "started fresh",
 }
 UNTIL: dict[str, str] = {
     EndCause.IDLE: "until idle",

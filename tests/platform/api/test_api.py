@@ -9,10 +9,12 @@ import pytest
 import structlog
 from django.test import Client
 
+from control import clock
 from control.accounts.models import User
 from control.applications import queries as applications
 from control.deploys import pipeline
 from control.deploys.models import Deploy
+from control.metering.models import Wake
 from hosts.wire.allowlist import AllowedName
 from hosts.wire.commands import ErrorBody, Failure, OutboundName
 from tests.platform import rows
@@ -235,6 +237,39 @@ def test_a_moment_may_have_any_offset(api: Api, before: str) -> None:
     assert api("GET", f"/apps/{app.slug}/sessions?before={before}") == (200, [])
 
 
+def test_wakes_are_listed_with_their_steps(api: Api) -> None:
+    app = rows.app(api.user)
+    machine = rows.machine(app)
+    steps = [{"name": "load", "ms": 98.5}]
+    Wake.objects.create(
+        event_id="e", machine=machine, environment=machine.environment, asked_at=clock.from_ms(1_700_000_000_000),
+        cause="request", request="r-1", waited=2, start="resume", queue_ms=1.5, ready_ms=300, steps=steps,
+    )  # fmt: skip
+    assert api("GET", f"/apps/{app.slug}/wakes?limit=1") == (
+        200,
+        [
+            {
+                "id": "e",
+                "asked_at": "2023-11-14T22:13:20Z",
+                "cause": "request",
+                "request": "r-1",
+                "kept": False,
+                "waited": 2,
+                "start": "resume",
+                "reason": None,
+                "queue_ms": 1.5,
+                "ready_ms": 300.0,
+                "first_byte_ms": None,
+                "code": None,
+                "phase": None,
+                "steps": steps,
+            }
+        ],
+    )
+    assert api("GET", f"/apps/{app.slug}/wakes?before=2023-11-14T22:13:20Z") == (200, [])
+    assert api("GET", f"/apps/{app.slug}/wakes?limit=1001")[0] == 422
+
+
 def test_a_name_that_cannot_be_looked_for_is_unknown(api: Api) -> None:
     assert api("GET", "/apps/a%00b")[0] == 404
 
@@ -247,6 +282,7 @@ def test_the_description_names_every_path() -> None:
         "/api/v1/apps/{name}/sleep",
         "/api/v1/apps/{name}/wake",
         "/api/v1/apps/{name}/sessions",
+        "/api/v1/apps/{name}/wakes",
         "/api/v1/apps/{name}/deploys",
     }
 

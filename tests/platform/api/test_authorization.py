@@ -24,6 +24,7 @@ WITH_TOKEN = {
     "api/v1/apps/<name>/sleep": "/api/v1/apps/{app}/sleep",
     "api/v1/apps/<name>/wake": "/api/v1/apps/{app}/wake",
     "api/v1/apps/<name>/sessions": "/api/v1/apps/{app}/sessions",
+    "api/v1/apps/<name>/wakes": "/api/v1/apps/{app}/wakes",
     "api/v1/apps/<name>/egress-log": "/api/v1/apps/{app}/egress-log",
     "api/v1/apps/<name>/deploys": "/api/v1/apps/{app}/deploys",
     "api/v1/apps/<name>/deploys/<number>": "/api/v1/apps/{app}/deploys/1",

@@ -24,7 +24,7 @@ from control.deploys.models import Deploy, DeployStep, LogChunk
 from control.deploys.states import Outcome, Phase
 from control.machines.models import Host, Machine
 from control.machines.states import Lifecycle
-from control.metering.models import Session
+from control.metering.models import Session, Wake
 from control.releases.models import Release
 from control.routes.models import Route
 from control.sources.models import Push
@@ -194,6 +194,33 @@ def on_host(host: FakeHost, machine: Machine) -> None:
         process=Process(command=machine.release.command),
     )
     host.machines[machine.id.hex] = FakeMachine(spec, state=MachineState(machine.state))
+
+
+def woke(
+    machine: Machine,
+    *,
+    at: dt.datetime,
+    cause: Cause = Cause.REQUEST,
+    **fields: object,
+) -> Wake:
+    """A wake, by a request and from memory unless `fields` say otherwise."""
+    told: dict[str, object] = {
+        "request": "e1a2b3c4-77",
+        "waited": 1,
+        "start": "resume",
+        "queue_ms": 2.0,
+        "ready_ms": 352.0,
+        "first_byte_ms": 612.0,
+        "steps": [{"name": "load", "ms": 98.0}, {"name": "contract", "ms": 251.5}],
+    }
+    return Wake.objects.create(
+        event_id=uuid.uuid4().hex,
+        machine=machine,
+        environment=machine.environment,
+        asked_at=at,
+        cause=cause.value,
+        **{**told, **fields},
+    )
 
 
 def ran(

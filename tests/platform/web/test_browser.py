@@ -14,6 +14,7 @@ from control.accounts.models import User
 from control.deploys.models import Deploy
 from control.deploys.states import Outcome, Phase
 from control.machines.models import Machine
+from hosts.wire.events import Cause
 from hosts.wire.states import MachineState
 from tests.platform.fakehost import FakeHost
 from tests.platform.web import rows
@@ -214,6 +215,13 @@ def furnish(user: User) -> None:
     rows.ran(machine, started=rows.ago(hours=9), seconds=4000)
     rows.ran(machine, started=rows.ago(hours=3), seconds=200.2)
     rows.ran(machine, started=rows.ago(seconds=47), seconds=None)
+    guest = ("clock", "entropy", "network", "thaw")
+    steps = [{"name": name, "ms": 41.5} for name in ("network", "load", "cont", "contract", *guest)]
+    rows.woke(machine, at=rows.ago(seconds=47), waited=4, steps=steps)
+    rows.woke(machine, at=rows.ago(hours=3), cause=Cause.API, request="", waited=0, first_byte_ms=None)
+    lost = "the snapshot was refused: the memory file is not the one of the manifest (snapshot:memory_differs)"
+    rows.woke(machine, at=rows.ago(hours=9), start="cold_boot", reason=lost, ready_ms=9300.0, first_byte_ms=9700.0)
+    rows.woke(machine, at=rows.ago(hours=10), code="boot:timeout", phase="kernel", first_byte_ms=None, steps=[])
     docs = rows.live(rows.app_of(user, "handbook"), state=MachineState.SUSPENDED, at=rows.ago(days=12))
     rows.ran(docs, started=rows.ago(days=12), seconds=86_000.5)
     rows.deploying(rows.app_of(user, "engine"), phase=Phase.BUILD, at=rows.ago(seconds=20), lines=log)

@@ -103,3 +103,19 @@ def test_sizes_are_in_binary_units(count: int, text: str) -> None:
 )
 def test_a_state_reads_as_how_long_it_lasts(before: dt.timedelta, text: str) -> None:
     assert humane.lasting(NOW - before, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-1.0, "0 ms"),
+        (0.0, "0 ms"),
+        (0.44, "0.4 ms"),
+        (9.96, "10 ms"),
+        (612.4, "612 ms"),
+        (1400.0, "1.4 s"),
+        (61_000.0, "1 min 1 s"),
+    ],
+)
+def test_milliseconds_are_read_as_a_person_would(ms: float, text: str) -> None:
+    assert humane.milliseconds(ms) == text

@@ -29,6 +29,28 @@ def test_an_apps_page_shows_state_release_sessions_and_exact_cost(browser: Clien
     assert "1 h ago by hand until it crashed 3.3 s 0.000016" in text
 
 
+def test_each_wake_is_shown_with_its_cause_and_where_the_time_went(browser: Client, ada: User) -> None:
+    machine = rows.live(rows.app_of(ada))
+    rows.woke(machine, at=rows.ago(hours=1), waited=3)
+    rows.woke(machine, at=rows.ago(hours=2), cause=Cause.API, request="", waited=0, first_byte_ms=None)
+    rows.woke(machine, at=rows.ago(hours=3), start="cold_boot", reason=f"refused {HOSTILE}", first_byte_ms=None)
+    rows.woke(machine, at=rows.ago(hours=4), code="boot:timeout", phase="kernel", first_byte_ms=None, steps=[])
+    answer = browser.get("/apps/shop/")
+    text = text_of(answer)
+    assert "1 h ago request, 3 waited went on where it was e1a2b3c4-77 612 ms" in text
+    assert "waited 2 ms, start 350 ms (load 98 ms, contract 252 ms), the app's answer 260 ms" in text
+    assert "2 h ago by hand went on where it was 352 ms until ready waited" in text
+    assert "started fresh: refused" in text
+    assert "352 ms until ready, no answer" in text
+    assert "4 h ago request failed in kernel: boot:timeout e1a2b3c4-77 352 ms given up" in text
+    assert b"<script>alert" not in answer.content
+
+
+def test_an_app_that_never_woke_shows_no_wakes(browser: Client, ada: User) -> None:
+    rows.live(rows.app_of(ada))
+    assert "Wakes" not in text_of(browser.get("/apps/shop/"))
+
+
 def test_an_open_session_is_shown_running_and_counted(browser: Client, ada: User) -> None:
     machine = rows.live(rows.app_of(ada))
     rows.ran(machine, started=rows.ago(seconds=100), seconds=None)

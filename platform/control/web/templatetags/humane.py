@@ -46,6 +46,12 @@ def length_of_time(seconds: float) -> str:
 
 
 @register.filter
+def milliseconds(ms: float) -> str:
+    """Milliseconds as "612 ms" or "1.4 s"."""
+    return humane.milliseconds(ms)
+
+
+@register.filter
 def money(micros: int) -> str:
     """Integer micros as an exact decimal."""
     return humane.money(micros)
