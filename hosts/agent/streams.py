@@ -93,7 +93,7 @@ class Streams:
                     asked.caused.stream_ended()
                 raise
             gate = MachineGate(found, may_wake=may_wake, request=request, quiet=quiet)
-            return Target(sock, gate, asked.caused)
+            return Target(sock, gate, asked.caused, asked.opened())
 
     def machine_state(self, machine: str) -> str:
         """What a probe is answered."""

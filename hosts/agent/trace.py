@@ -18,6 +18,7 @@ from hosts.wire.events import Cause
 from hosts.wire.states import MachineState
 from hosts.wire.wakes import Step, WakeTrace
 from tunnel.tasks import spawn
+from tunnel.wire import CAUSED, RAN, WAITED, Opened
 
 if TYPE_CHECKING:
     from hosts.agent.starts import Progress
@@ -30,7 +31,7 @@ TRACED = frozenset({Cause.REQUEST, Cause.API})  # other starts are no wakes
 class Asked:
     """One request that has reached the host and may have to wait for its machine."""
 
-    __slots__ = ("at_ms", "began", "caused", "kept", "request")
+    __slots__ = ("at_ms", "began", "caused", "kept", "request", "waits_for")
 
     def __init__(self, clock: Clock, request: str, *, kept: bool = False) -> None:
         self.request = request
@@ -38,6 +39,15 @@ class Asked:
         self.began = clock.monotonic()
         self.at_ms = clock.wall_ms()
         self.caused: Wake | None = None  # the wake that would not have been without it
+        self.waits_for: Wake | None = None  # the wake it waited for, its own or another's
+
+    def opened(self) -> Opened:
+        """What its edge is told."""
+        wake = self.waits_for
+        if wake is None:
+            return RAN
+        ms = round(max(wake.ready_at - self.began, 0.0) * 1000, 2)
+        return Opened(CAUSED if self.caused is wake else WAITED, ms)
 
 
 class Wake:
@@ -111,6 +121,7 @@ class Tracer:
             wake.asked.caused = wake
             flight.add_done_callback(self._started)
         if asked is not None:
+            asked.waits_for = wake
             wake.waited += 1
 
     def began(self, progress: Progress) -> None:
@@ -154,6 +165,7 @@ class Tracer:
         began = wake.progress[-1].report().cause if wake.progress else None
         # A start of another cause that requests waited for is no wake, and neither is a machine found running.
         if (began is None and not failed) or (began is not None and began not in TRACED):
+            wake.asked.caused = None
             return
         self._open.add(wake)
         if failed or wake.cause is not Cause.REQUEST:

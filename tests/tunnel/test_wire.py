@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tunnel.wire import (
+    CAUSED,
     MAX_LINE_BYTES,
     OPENED_OK,
+    RAN,
     Activity,
     Code,
     HostHello,
@@ -18,6 +20,7 @@ from tunnel.wire import (
     Need,
     NoWake,
     Open,
+    Opened,
     OpenHello,
     Ping,
     Pong,
@@ -88,7 +91,8 @@ MESSAGES: list[Case] = [
         lambda x: decode_open(x, host="host-0"),
         Open(ToMachine("m-1", may_wake=False, quiet=True, probe=True)),
     ),
-    ("opened", OPENED_OK, check_opened, None),
+    ("opened", OPENED_OK, check_opened, RAN),
+    ("opened-wake", Opened(CAUSED, 345.25).encode(), check_opened, Opened(CAUSED, 345.25)),
     ("published", encode_published(7), decode_published, 7),
     ("table", TABLE.encode(), decode_table, TABLE),
     ("table-no-wake", POLICIES.encode(), decode_table, POLICIES),
@@ -120,6 +124,13 @@ def test_a_refusal_is_its_golden_bytes_and_raises_itself() -> None:
             decode(golden)
         assert (caught.value.code, caught.value.phase) == ("wake:failed", "resume")
         assert caught.value.message == REFUSED.message
+
+
+@pytest.mark.parametrize(
+    "said", ['"wake":"guessed","wake_ms":1', '"wake":"caused"', '"wake":"waited","wake_ms":-1', '"wake":1']
+)
+def test_an_open_stream_is_not_lost_for_what_only_a_log_wants(said: str) -> None:
+    assert check_opened(b'{"v":1,"ok":true,%s}\n' % said.encode()) == RAN
 
 
 def test_unknown_fields_and_unknown_link_messages_are_ignored() -> None:

@@ -16,7 +16,7 @@ from tunnel.dial import Dialer, Target
 from tunnel.edge.access import AccessLog
 from tunnel.edge.limits import Limits
 from tunnel.edge.server import Edge
-from tunnel.wire import Code, Refused, Route, RouteTable
+from tunnel.wire import RAN, Code, Opened, Refused, Route, RouteTable
 
 TOKEN = "k3PqLz8vXw2RtYn5HbJd7GfMs4QcVu9A"
 
@@ -91,6 +91,7 @@ class Agent:
     quiets: list[str] = field(default_factory=list)
     loud: list[str] = field(default_factory=list)  # activity that was not quiet
     probes: int = 0
+    opened: Opened = RAN
     lost: int = 0
     api_port: int = 0
 
@@ -103,7 +104,7 @@ class Agent:
         gate = Gate(found, may_wake)
         await gate.wait()
         try:
-            return Target(await connect(found.port), gate)
+            return Target(await connect(found.port), gate, opened=self.opened)
         except OSError as e:
             raise Refused(Code.APP_REFUSED, "connect", str(e)) from None
 

@@ -175,7 +175,7 @@ class DataConnection(asyncio.Protocol):
             return
         edge_end = EdgeEnd(edge, target.gate, self._closed)
         try:
-            transport = await adopt(target.sock, lambda: TargetEnd(edge, edge_end))
+            transport = await adopt(target.sock, lambda: TargetEnd(edge, edge_end, target.opened))
         except OSError as e:
             target.sock.close()
             self._refuse(Refused(Code.APP_REFUSED, "connect", str(e)))

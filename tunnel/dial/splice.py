@@ -17,7 +17,7 @@ from tunnel.dial.limits import GATE_RETRY_S, WRITE_HIGH_BYTES, WRITE_LOW_BYTES
 from tunnel.dial.target import Gate
 from tunnel.dial.watch import watch
 from tunnel.tasks import spawn
-from tunnel.wire import OPENED_OK, Refused
+from tunnel.wire import Opened, Refused
 
 _log = structlog.get_logger(__name__)
 
@@ -133,14 +133,15 @@ class EdgeEnd(asyncio.Protocol):
 class TargetEnd(asyncio.Protocol):
     """Reads from the target, writes to the edge."""
 
-    def __init__(self, edge: asyncio.Transport, edge_end: EdgeEnd) -> None:
+    def __init__(self, edge: asyncio.Transport, edge_end: EdgeEnd, opened: Opened) -> None:
         self._edge = edge
         self._edge_end = edge_end
+        self._opened = opened
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
-        self._edge.write(OPENED_OK)  # here, because an app that speaks first may be read right after this
+        self._edge.write(self._opened.encode())  # here, because an app that speaks first may be read right after this
 
     def data_received(self, data: bytes) -> None:
         self._edge.write(data)

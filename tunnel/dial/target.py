@@ -9,6 +9,8 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
+from tunnel.wire import RAN, Opened
+
 
 class Watcher(Protocol):
     """Wants to know when the app first speaks on a stream. Either call may come more than once, or never."""
@@ -43,6 +45,7 @@ class Target:
     sock: socket.socket
     gate: Gate
     watcher: Watcher | None = None
+    opened: Opened = RAN
 
 
 class Handler(Protocol):

@@ -2,6 +2,10 @@
 
 A thread writes it, so that a slow reader stops nobody.
 
+Phases: `open_ms` until there was a pipe to the app, of which the host spent `wake_ms` on a wake that this request
+`caused` or `waited` for; `first_byte_ms` until the app's answer began; `total_ms`. All but `wake_ms` count from the
+request's head.
+
 JSON in pure ASCII is also the escaping: no byte a client sends can reach a terminal as a control sequence. Lines are
 formatted here and not by structlog because they are on the hot path; their shape is the same.
 """
@@ -17,7 +21,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from tunnel.proto.request import RequestHead
-from tunnel.wire import Route
+from tunnel.wire import RAN, Opened, Route
 
 FLUSH_LINES = 256
 MAX_BATCHES = 256  # waiting for the writer; beyond that lines are counted, not kept
@@ -37,6 +41,13 @@ def _agent(value: bytes) -> str:
 @lru_cache(maxsize=4096)
 def _name(value: str) -> str:
     return json.dumps(value)
+
+
+def _wake(opened: Opened) -> str:
+    return f'"wake": {_name(opened.wake)}, "wake_ms": {opened.wake_ms:.2f}, '
+
+
+_NO_WAKE = _wake(RAN)
 
 
 class AccessLog:
@@ -66,6 +77,7 @@ class AccessLog:
         open_s: float = 0.0,
         first_byte_s: float = 0.0,
         total_s: float = 0.0,
+        opened: Opened = RAN,
     ) -> None:
         """Log one request."""
         if head is None:
@@ -80,6 +92,7 @@ class AccessLog:
         self._lines.append(
             f'{{"timestamp": "{self._now()}", "level": "info", "event": "request", "id": "{request}", '
             f'"client": "{client}", {asked}, {app}"status": {status}, "code": {_name(code)}, "pipe": "{pipe}", '
+            f"{_NO_WAKE if opened is RAN else _wake(opened)}"
             f'"bytes_in": {bytes_in}, "bytes_out": {bytes_out}, "open_ms": {open_s * 1000:.2f}, '
             f'"first_byte_ms": {first_byte_s * 1000:.2f}, "total_ms": {total_s * 1000:.2f}}}'
         )

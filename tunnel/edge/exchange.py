@@ -26,7 +26,7 @@ from tunnel.proto.request import RequestHead
 from tunnel.proto.response import MAX_RESPONSE_HEAD_BYTES, Framing, ResponseHead, parse_response
 from tunnel.proto.upgrade import is_answer
 from tunnel.tasks import spawn
-from tunnel.wire import Open, Refused, Route, ToMachine
+from tunnel.wire import RAN, Open, Refused, Route, ToMachine
 
 if TYPE_CHECKING:
     from tunnel.edge.listener import ClientConnection
@@ -56,6 +56,7 @@ class Exchange:
     _interim = 0
     _pipe: Pipe | None = None
     _pipe_kind = ""
+    _opened = RAN
     _pipe_held = False
     _response: ResponseHead | None = None
     _response_head: HeadBuffer | None = None  # from the first byte of an answer on
@@ -166,7 +167,7 @@ class Exchange:
             return
         finally:
             self._open_s = self._core.time() - self._started
-        self._opening = None
+        self._opening, self._opened = None, pipe.opened
         if early:
             pipe.reset()
             self.fail(Problem(502, "response:unasked", "The app spoke before it was asked anything."))
@@ -389,5 +390,5 @@ class Exchange:
         core, client, total_s = self._core, self._conn.client, self._core.time() - self._started
         core.access.add(
             *(self._id, client, self._head, self._route, status, code, self._pipe_kind),
-            *(self._bytes_in, self._bytes_out, self._open_s, self._first_byte_s, total_s),
+            *(self._bytes_in, self._bytes_out, self._open_s, self._first_byte_s, total_s, self._opened),
         )

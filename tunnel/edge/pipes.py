@@ -12,6 +12,7 @@ import struct
 from typing import Protocol
 
 from tunnel.edge.limits import WRITE_HIGH_BYTES, WRITE_LOW_BYTES
+from tunnel.wire import RAN
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -31,13 +32,14 @@ class PipeOwner(Protocol):
 class Pipe(asyncio.Protocol):
     """A data connection."""
 
-    __slots__ = ("_closing", "_writing", "closed", "kept_at", "owner", "transport")
+    __slots__ = ("_closing", "_writing", "closed", "kept_at", "opened", "owner", "transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport
         self.owner: PipeOwner | None = None
         self.closed = False
         self.kept_at = 0.0
+        self.opened = RAN  # what its host said when it opened it
         transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         transport.set_protocol(self)
 

@@ -86,7 +86,7 @@ class _Opening:
             line = self._lines.take_line()
             if line is None:
                 return
-            check_opened(line)
+            self._pipe.opened = check_opened(line)
         except Refused as e:
             self._fail(e)
         except WireError as e:

@@ -30,13 +30,16 @@ from tunnel.wire.routes import (
     decode_table,
     encode_published,
 )
-from tunnel.wire.stream import OPENED_OK, Open, check_opened, decode_open
+from tunnel.wire.stream import CAUSED, OPENED_OK, RAN, WAITED, Open, Opened, check_opened, decode_open
 
 __all__ = [
+    "CAUSED",
     "MAX_LINE_BYTES",
     "MAX_TABLE_BYTES",
     "OPENED_OK",
     "PROTOCOL_VERSION",
+    "RAN",
+    "WAITED",
     "Activity",
     "Code",
     "HostHello",
@@ -46,6 +49,7 @@ __all__ = [
     "NoWake",
     "Open",
     "OpenHello",
+    "Opened",
     "Ping",
     "Pong",
     "Refused",

@@ -18,6 +18,9 @@ from tunnel.wire.line import (
 )
 
 OPENED_OK = dump_line({"v": PROTOCOL_VERSION, "ok": True})
+CAUSED = "caused"  # this stream's request woke the machine
+WAITED = "waited"  # it waited for a wake that another one caused
+MAX_WAKE_MS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,22 @@ class Open:
         return dump_line({"v": PROTOCOL_VERSION, "open": to})
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Host to edge: the stream is open. How it came to be: for the edge's access log only."""
+
+    wake: str = ""  # CAUSED or WAITED; empty if the machine ran already, or an older host does not say
+    wake_ms: float = 0.0  # from the stream's request at the host until the machine was ready
+
+    def encode(self) -> bytes:
+        if not self.wake:
+            return OPENED_OK
+        return dump_line({"v": PROTOCOL_VERSION, "ok": True, "wake": self.wake, "wake_ms": self.wake_ms})
+
+
+RAN = Opened()
+
+
 def decode_open(line: bytes, *, host: str) -> Open:
     """A line the edge wrote on an idle data connection of `host`."""
     message = load_line(line)
@@ -49,10 +68,15 @@ def decode_open(line: bytes, *, host: str) -> Open:
     return Open(ToMachine(text(to, "machine"), truth(to, "may_wake"), quiet, probe), text_or_empty(to, "request"))
 
 
-def check_opened(line: bytes) -> None:
-    """The host's answer: returns if the stream is open, raises Refused if not."""
+def check_opened(line: bytes) -> Opened:
+    """The host's answer: how the stream was opened, or raises Refused if it was not."""
     if line == OPENED_OK:
-        return
+        return RAN
     message = load_line(line)
     check_version(message)
     raise_refusal(message)
+    wake, ms = message.get("wake"), message.get("wake_ms")
+    # For a log only: what is not understood is left out, and no stream is lost for it.
+    if wake in (CAUSED, WAITED) and isinstance(ms, (int, float)) and 0 <= ms <= MAX_WAKE_MS:
+        return Opened(str(wake), float(ms))
+    return RAN

@@ -15,7 +15,7 @@ from hosts.wire.states import MachineState
 from hosts.wire.wakes import WakeTrace
 from tests.fakes.world import App
 from tests.hosts.agent.rig import ID, SETTLE_S, Rig, spec
-from tunnel.wire import Refused
+from tunnel.wire import CAUSED, WAITED, Refused
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,16 @@ async def test_those_who_wait_for_one_wake_are_one_trace(rig: Rig) -> None:
     assert (told.request, told.waited) == ("r0", 3)
     await asyncio.sleep(0.05)
     assert len(await wakes(rig)) == 1
+
+
+async def test_the_edge_is_told_who_woke_the_machine_and_who_waited(rig: Rig) -> None:
+    machine = await rig.machine()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    opens = (rig.streams.open_machine(ID, may_wake=True, request=f"r{n}") for n in range(2))
+    targets = [*await asyncio.gather(*opens), await rig.streams.open_machine(ID, may_wake=True, request="late")]
+    assert [target.opened.wake for target in targets] == [CAUSED, WAITED, ""]
+    for target in targets:
+        target.sock.close()
 
 
 async def test_a_stream_that_ends_without_an_answer_does_not_lose_the_trace(rig: Rig) -> None:
@@ -179,7 +189,7 @@ async def test_a_wake_by_the_api_has_no_request(rig: Rig) -> None:
 async def test_the_first_boot_of_a_release_is_no_wake_whoever_waits_for_it(rig: Rig) -> None:
     rig.world.apps[ID] = App()
     await rig.fleet.create(spec())
-    assert await open_stream(rig, "r") is not None
+    assert await open_stream(rig, "r") is None
     await asyncio.sleep(0.05)
     assert [e for e in await rig.events() if e.wake is not None] == []
 
