@@ -31,8 +31,8 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeAddress:
-    """Where one edge worker accepts links."""
+class Address:
+    """A host and a port."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class HostConfig:
     var: Path
     host_id: str
     folder: Path  # BURROW_HOST_DIR
-    edge_links: tuple[EdgeAddress, ...]
+    edge_links: tuple[Address, ...]
     link_token: str
     control_url: str
     host_token: str
@@ -55,6 +55,7 @@ class HostConfig:
     ca_bundle: Path
     builder_env: tuple[tuple[str, str], ...]
     accelerator: Accelerator
+    metrics: Address | None = None  # where they are served, on loopback; None: they are not
 
     @property
     def api_socket(self) -> Path:
@@ -86,6 +87,7 @@ class HostConfig:
             ca_bundle=read.folder("BURROW_CA_BUNDLE"),
             builder_env=read.builder_env(),
             accelerator=read.accelerator(),
+            metrics=read.loopback("BURROW_HOST_METRICS"),
         )
 
 
@@ -138,15 +140,28 @@ class _Reader:
             raise ConfigError(f"{name}={value!r}: wanted http://host or https://host")
         return value.rstrip("/")
 
-    def edge_links(self) -> tuple[EdgeAddress, ...]:
-        return tuple(self._edge(item) for item in self._items("BURROW_EDGE_LINKS"))
+    def loopback(self, name: str) -> Address | None:
+        value = self._env.get(name, "")
+        if not value:
+            return None
+        address = self._address(name, value)
+        try:
+            good = ip_address(address.host).is_loopback
+        except ValueError:
+            good = False
+        if not good:
+            raise ConfigError(f"{name}={value!r}: wanted an address of loopback and a port, such as 127.0.0.1:9102")
+        return address
 
-    def _edge(self, item: str) -> EdgeAddress:
+    def edge_links(self) -> tuple[Address, ...]:
+        return tuple(self._address("BURROW_EDGE_LINKS", item) for item in self._items("BURROW_EDGE_LINKS"))
+
+    def _address(self, name: str, item: str) -> Address:
         host, colon, port = item.rpartition(":")
         # isascii as well: isdigit alone takes Unicode digits, and int() would take them too
         if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ConfigError(f"BURROW_EDGE_LINKS: {item!r} is not host:port")
-        return EdgeAddress(host.strip("[]"), int(port))
+            raise ConfigError(f"{name}: {item!r} is not host:port")
+        return Address(host.strip("[]"), int(port))
 
     def nameservers(self) -> tuple[str, ...]:
         servers = self._items("BURROW_NAMESERVERS")

@@ -37,6 +37,7 @@ class EdgeConfig:
     public_ports: frozenset[int] = frozenset()
     trusted_proxies: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    metrics: tuple[str, int] | None = None  # on loopback; None: not served
 
 
 def edge_config(environ: Mapping[str, str]) -> EdgeConfig:
@@ -64,6 +65,7 @@ def edge_config(environ: Mapping[str, str]) -> EdgeConfig:
             max_waiters=_number(environ, "BURROW_EDGE_MAX_WAITERS", defaults.max_waiters, 1, 100_000),
             drain_s=float(_number(environ, "BURROW_EDGE_DRAIN_S", int(defaults.drain_s), 0, 3600)),
         ),
+        metrics=_loopback(environ, "BURROW_EDGE_METRICS"),
     )
 
 
@@ -82,6 +84,15 @@ def _address(environ: Mapping[str, str], name: str) -> tuple[str, int]:
         return str(ipaddress.ip_address(host.strip("[]"))), int(port)
     except ValueError:
         raise ConfigError(f"{name}: {host!r} is not an address") from None
+
+
+def _loopback(environ: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    if not environ.get(name):
+        return None
+    host, port = _address(environ, name)
+    if not ipaddress.ip_address(host).is_loopback:
+        raise ConfigError(f"{name}: {host} is not an address of loopback")
+    return host, port
 
 
 def _path(environ: Mapping[str, str], name: str) -> Path:

@@ -57,37 +57,47 @@ def control(instance: Instance, ports: Ports) -> dict[str, str]:
     }
 
 
-def edge(instance: Instance, ports: Ports) -> dict[str, str]:
+def edge(instance: Instance, ports: Ports, *, metrics: str = "") -> dict[str, str]:
     """The edge."""
     var = instance.place / "var"
-    return _common(instance, instance.place) | {
-        "HOME": str(var / "edge"),
-        "BURROW_EDGE_NAME": EDGE_NAME,
-        "BURROW_EDGE_HTTP": f"{LOOPBACK}:{ports.edge}",
-        "BURROW_EDGE_LINK": f"{LOOPBACK}:{ports.link}",
-        "BURROW_EDGE_CONTROL_SOCKET": str(var / "edge-run/edge.sock"),
-        "BURROW_EDGE_STATE": str(var / "edge"),
-        "BURROW_LINK_TOKEN_FILE": str(var / "edge/link_token"),
-        "BURROW_PREVIEW_DOMAIN": PREVIEW_DOMAIN,
-    }
+    return (
+        _common(instance, instance.place)
+        | {
+            "HOME": str(var / "edge"),
+            "BURROW_EDGE_NAME": EDGE_NAME,
+            "BURROW_EDGE_HTTP": f"{LOOPBACK}:{ports.edge}",
+            "BURROW_EDGE_LINK": f"{LOOPBACK}:{ports.link}",
+            "BURROW_EDGE_CONTROL_SOCKET": str(var / "edge-run/edge.sock"),
+            "BURROW_EDGE_STATE": str(var / "edge"),
+            "BURROW_LINK_TOKEN_FILE": str(var / "edge/link_token"),
+            "BURROW_PREVIEW_DOMAIN": PREVIEW_DOMAIN,
+        }
+        | ({"BURROW_EDGE_METRICS": metrics} if metrics else {})
+    )
 
 
-def host(instance: Instance, ports: Ports, *, nameservers: tuple[str, ...], accelerator: str) -> dict[str, str]:
+def host(
+    instance: Instance, ports: Ports, *, nameservers: tuple[str, ...], accelerator: str, metrics: str = ""
+) -> dict[str, str]:
     """The host agent: root, and so in the real file system."""
-    return _common(instance, instance.root) | {
-        "HOME": str(instance.var / "host"),
-        "BURROW_HOST_ID": HOST_ID,
-        "BURROW_HOST_DIR": str(instance.run / "host"),
-        "BURROW_EDGE_LINKS": f"{LOOPBACK}:{ports.link}",
-        "BURROW_LINK_TOKEN_FILE": str(instance.var / "edge/link_token"),
-        "BURROW_CONTROL_URL": public_url(ports),
-        "BURROW_HOST_TOKEN_FILE": str(instance.var / "secrets/host_token"),
-        "BURROW_IMAGES": str(instance.var / "images"),
-        "BURROW_NAMESERVERS": ",".join(nameservers),
-        "BURROW_CA_BUNDLE": str(CA_BUNDLE),
-        "BURROW_BUILDER_ENV": str(instance.var / "builder.json"),
-        "BURROW_ACCELERATOR": accelerator,
-    }
+    return (
+        _common(instance, instance.root)
+        | {
+            "HOME": str(instance.var / "host"),
+            "BURROW_HOST_ID": HOST_ID,
+            "BURROW_HOST_DIR": str(instance.run / "host"),
+            "BURROW_EDGE_LINKS": f"{LOOPBACK}:{ports.link}",
+            "BURROW_LINK_TOKEN_FILE": str(instance.var / "edge/link_token"),
+            "BURROW_CONTROL_URL": public_url(ports),
+            "BURROW_HOST_TOKEN_FILE": str(instance.var / "secrets/host_token"),
+            "BURROW_IMAGES": str(instance.var / "images"),
+            "BURROW_NAMESERVERS": ",".join(nameservers),
+            "BURROW_CA_BUNDLE": str(CA_BUNDLE),
+            "BURROW_BUILDER_ENV": str(instance.var / "builder.json"),
+            "BURROW_ACCELERATOR": accelerator,
+        }
+        | ({"BURROW_HOST_METRICS": metrics} if metrics else {})
+    )
 
 
 def public_url(ports: Ports) -> str:

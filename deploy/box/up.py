@@ -197,8 +197,10 @@ def describe(instance: Instance, ports: Ports, cluster: postgres.Cluster, bin_di
     control, place = settings.control(instance, ports), instance.place
     clean = {"PATH": settings.PATH, "LANG": "C.UTF-8"}
     host = settings.host(
-        instance, ports, nameservers=resolver.nameservers(), accelerator=os.environ.get("BURROW_ACCELERATOR", "auto")
-    )
+        instance, ports, nameservers=resolver.nameservers(), accelerator=os.environ.get("BURROW_ACCELERATOR", "auto"),
+        metrics=os.environ.get("BURROW_HOST_METRICS", ""),
+    )  # fmt: skip
+    edge = settings.edge(instance, ports, metrics=os.environ.get("BURROW_EDGE_METRICS", ""))
     redis_argv = redis.serve(data=place / "var/redis", socket=place / "var/run/redis.sock")
     return [
         # SIGINT is Postgres's fast shutdown: it does not wait for clients to leave by themselves.
@@ -206,7 +208,7 @@ def describe(instance: Instance, ports: Ports, cluster: postgres.Cluster, bin_di
                 stop_wait_s=60, whole_group=False),
         Program("redis", as_user(instance, tuple(redis_argv)), clean, 10, ""),
         Program("edge", as_user(instance, (str(place / ".venv/bin/python"), "-m", "tunnel"), user=instance.edge_user),
-                settings.edge(instance, ports), 20, for_edge, stop_wait_s=35),  # it drains for up to 30 s
+                edge, 20, for_edge, stop_wait_s=35),  # it drains for up to 30 s
         # Only the agent itself is stopped: its machines run on, and the next agent takes them over.
         Program("host", (str(instance.python), "-m", "hosts"), host, 30, for_host, whole_group=False, folder=root),
         Program("web", as_user(instance, programs.web(instance, ports)), control, 40, for_control,

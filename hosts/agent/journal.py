@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,7 @@ class Journal:
         self._writing = False
         self._writer: asyncio.Task[None] | None = None
         self._file_lock = asyncio.Lock()
+        self.told: Callable[[Event], None] | None = None  # is told of every event once it is durable
         self.grew = asyncio.Event()  # set when there is something to ship
         opened = _open(path, new_journal_id)
         self.journal_id = opened.journal_id
@@ -74,6 +76,11 @@ class Journal:
     def unshipped(self) -> int:
         """Events control has not acknowledged."""
         return len(self._spans) - self._acked
+
+    @property
+    def size_bytes(self) -> int:
+        """What the file holds, acknowledged or not."""
+        return self._end
 
     async def append(self, *events: Event) -> None:
         """Make events durable in this order (their `seq` is set here), or JournalError and none of them is kept."""
@@ -147,6 +154,9 @@ class Journal:
             if not waiting.done.done():
                 waiting.done.set_result(None)
         self.grew.set()
+        if self.told is not None:
+            for waiting in batch:
+                self.told(waiting.event)
         if self._end > THIN_BYTES and self._acked:
             await self._rewrite()
 

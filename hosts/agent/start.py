@@ -23,6 +23,7 @@ from hosts.agent.fleet import Fleet, Slots
 from hosts.agent.http import ApiServer
 from hosts.agent.idle import Idler
 from hosts.agent.journal import open_journal
+from hosts.agent.metrics import HostMetrics
 from hosts.agent.parts import BaseImage, Limits, Parts
 from hosts.agent.reclaim import reclaim
 from hosts.agent.recover import carry_on, recover
@@ -156,6 +157,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
     )
     slots = Slots()
     fleet = Fleet(parts, slots)
+    metrics = HostMetrics(fleet.all, journal)
     found = await recover(parts, slots, alive_ms=stamp.read_ms())
     fleet.adopt([one.machine for one in found])
     builds_folder = config.folder / "builds"
@@ -181,6 +183,8 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
         config.api_socket, Api(fleet, builds, host_id=config.host_id, accelerator=str(vmm.accelerator)).handle
     )
     await server.start()
+    if config.metrics is not None:
+        await metrics.start(config.metrics.host, config.metrics.port)
     control = ControlEvents(config.control_url, config.host_id, config.host_token)
     dialer = Dialer(
         [(edge.host, edge.port) for edge in config.edge_links],
@@ -203,6 +207,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
                 loop.cancel()
     finally:
         await server.close()
+        await metrics.stop()
         await builds.cancel_all()
         await control.close()
         await asyncio.gather(*(machine.let_go() for machine in fleet.all()))

@@ -70,3 +70,12 @@ def test_the_token_may_be_in_a_file(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         edge_config(GOOD | {name: value})
+
+
+def test_metrics_are_served_on_loopback_or_not_at_all() -> None:
+    assert edge_config(GOOD).metrics is None
+    assert edge_config(GOOD | {"BURROW_EDGE_METRICS": ""}).metrics is None
+    assert edge_config(GOOD | {"BURROW_EDGE_METRICS": "127.0.0.1:9101"}).metrics == ("127.0.0.1", 9101)
+    for wrong in ("0.0.0.0:9101", "192.0.2.1:9101", "9101", "[::]:9101"):
+        with pytest.raises(ConfigError, match="BURROW_EDGE_METRICS"):
+            edge_config(GOOD | {"BURROW_EDGE_METRICS": wrong})

@@ -20,6 +20,7 @@ import time
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from tunnel.edge.counts import Counts
 from tunnel.proto.request import RequestHead
 from tunnel.wire import RAN, Opened, Route
 
@@ -54,6 +55,7 @@ class AccessLog:
     """Collects lines and has them written."""
 
     def __init__(self, fd: int = 1) -> None:
+        self.counts = Counts()
         self._fd = fd
         self._lines: list[str] = []
         self._queue: queue.Queue[bytes | None] = queue.Queue(MAX_BATCHES)
@@ -79,7 +81,8 @@ class AccessLog:
         total_s: float = 0.0,
         opened: Opened = RAN,
     ) -> None:
-        """Log one request."""
+        """Log one request, and count it."""
+        self.counts.request(status, code, pipe, bytes_in, bytes_out, total_s, opened)
         if head is None:
             asked = '"method": "", "hostname": "", "target": "", "agent": ""'
         else:
@@ -98,6 +101,11 @@ class AccessLog:
         )
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written lately."""
+        return self._dropped
 
     def flush(self) -> None:
         """Hand what was collected to the writer. Called about once a second too."""

@@ -61,6 +61,10 @@ class Activity:
         """Requests of the machine that are under way."""
         return self._counts.get(machine, 0)
 
+    def total(self) -> int:
+        """Requests under way, of all machines."""
+        return sum(list(self._counts.values()))
+
     def update(self) -> None:
         """Tell the hosts of counts that changed without passing zero. Called about once a second."""
         for machine, count in self._counts.items():

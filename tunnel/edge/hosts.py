@@ -156,6 +156,12 @@ class Hosts:
         """The hosts with a live link."""
         return [host.id for host in self._hosts.values() if host.link is not None]
 
+    def counts(self) -> tuple[int, int]:
+        """Hosts with a live link, and known ones without."""
+        hosts = list(self._hosts.values())
+        linked = sum(host.link is not None for host in hosts)
+        return linked, len(hosts) - linked
+
     def close(self) -> None:
         for host in self._hosts.values():
             if host.link is not None:

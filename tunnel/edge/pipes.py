@@ -135,6 +135,10 @@ class KeptPipes:
         else:
             pipes.append(pipe)
 
+    def count(self) -> int:
+        """How many there are."""
+        return sum(len(pipes) for pipes in list(self._pipes.values()))
+
     def sweep(self, now: float) -> None:
         """Close what has been idle too long."""
         for key, pipes in list(self._pipes.items()):

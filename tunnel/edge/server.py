@@ -33,6 +33,7 @@ from tunnel.edge.limits import (
 )
 from tunnel.edge.links import HostConnection
 from tunnel.edge.listener import ClientConnection
+from tunnel.edge.metrics import EdgeMetrics, MetricsServer
 from tunnel.edge.pages import Pages
 from tunnel.edge.pipes import KeptPipes
 from tunnel.edge.router import Router
@@ -74,6 +75,7 @@ class Edge:
         self._control = ControlConnections(router, streams)
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
+        self._metrics = MetricsServer(EdgeMetrics(self.core, self._hosts)) if config.metrics is not None else None
         self.http_port = 0
         self.link_port = 0
 
@@ -82,6 +84,8 @@ class Edge:
         loop = asyncio.get_running_loop()
         config, core = self._config, self.core
         core.router.load()
+        if config.metrics is not None and self._metrics is not None:
+            await self._metrics.start(config.metrics)
         links = await loop.create_server(self._host_connection, *config.link, backlog=BACKLOG)
         self._servers.append(links)
         self.link_port = links.sockets[0].getsockname()[1]
@@ -126,9 +130,16 @@ class Edge:
         self._servers[0].close()
         self._hosts.close()
         self._config.control_socket.unlink(missing_ok=True)
+        if self._metrics is not None:
+            await self._metrics.stop()
         await asyncio.sleep(DRAIN_POLL_S)  # lets closed connections say so
         core.access.close()
         _log.info("edge down", name=self._config.name)
+
+    @property
+    def metrics_port(self) -> int:
+        """Where its numbers are served; 0 if they are not."""
+        return self._metrics.port if self._metrics is not None else 0
 
     def linked_hosts(self) -> list[str]:
         """The hosts with a live link to this worker."""

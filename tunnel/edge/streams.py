@@ -43,6 +43,10 @@ class Streams:
             if not self._waiting[key]:
                 del self._waiting[key]
 
+    def waiting(self) -> int:
+        """Streams asked for and not open yet."""
+        return sum(list(self._waiting.values()))
+
     async def _open(self, host_id: str, wanted: Open, phase: _Phase) -> tuple[Pipe, bytes]:
         line = wanted.encode()
         host = self._hosts.get(host_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.config import ConfigError, EdgeAddress, HostConfig
+from hosts.config import Address, ConfigError, HostConfig
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 def test_a_whole_environment_is_a_config(env: dict[str, str]) -> None:
     config = HostConfig.from_env(env)
-    assert config.edge_links == (EdgeAddress("127.0.0.1", 7000), EdgeAddress("edge.example", 7001))
+    assert config.edge_links == (Address("127.0.0.1", 7000), Address("edge.example", 7001))
     assert config.link_token == "link-token-0123456789"
     assert config.control_url == "http://127.0.0.1:8000"
     assert config.nameservers == ("192.0.2.1", "2001:db8::1")
@@ -95,3 +95,12 @@ def test_builder_variables_that_are_not_an_object_of_strings_are_refused(
     (tmp_path / "builder.json").write_text(text)
     with pytest.raises(ConfigError, match="BURROW_BUILDER_ENV"):
         HostConfig.from_env(env)
+
+
+def test_metrics_are_served_on_loopback_or_not_at_all(env: dict[str, str]) -> None:
+    assert HostConfig.from_env(env).metrics is None
+    assert HostConfig.from_env(env | {"BURROW_HOST_METRICS": ""}).metrics is None
+    assert HostConfig.from_env(env | {"BURROW_HOST_METRICS": "127.0.0.1:9102"}).metrics == Address("127.0.0.1", 9102)
+    for wrong in ("0.0.0.0:9102", "192.0.2.1:9102", "localhost:9102", "127.0.0.1", "127.0.0.1:0"):
+        with pytest.raises(ConfigError, match="BURROW_HOST_METRICS"):
+            HostConfig.from_env(env | {"BURROW_HOST_METRICS": wrong})
