@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from hosts.net.addresses import namespace_prefix
 from hosts.vmm.orphans import vmm_processes
@@ -239,6 +240,11 @@ class RealHost:
 
     def log(self) -> str:
         return (self.folder / "agent.log").read_text(errors="replace")
+
+    def access_lines(self) -> list[dict[str, Any]]:
+        """The edge's access log."""
+        lines = [json.loads(line) for line in (self.folder / "edge.log").read_text().splitlines()]
+        return [line for line in lines if line["event"] == "request"]
 
     def _answers(self) -> bool:
         with contextlib.suppress(EdgeUnavailable, HostUnavailable, OSError):

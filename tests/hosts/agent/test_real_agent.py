@@ -15,12 +15,15 @@ import pytest
 
 from hosts.wire.commands import SleepDepth, Start
 from hosts.wire.events import Event, EventKind
+from hosts.wire.wakes import WakeTrace
 from tests.hosts.agent.real_agent import COUNTER_APP, ID, RealHost, real_host
 from tests.hosts.real_host import guest_images
+from tunnel.edge.limits import KEPT_IDLE_S
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(400)]
 
 SHIP_TIMEOUT_S = 60.0
+TOP_STEPS = frozenset({"network", "load", "cont", "contract"})  # the guest's own are part of the contract
 CLOCK_TOLERANCE_S = 1.0
 
 
@@ -31,6 +34,10 @@ def host() -> Iterator[RealHost]:
         report = host.boot(host.spec(host.add_image({"app.py": COUNTER_APP})))
         assert str(report.state) == "running", (report, host.log()[-3000:])
         yield host
+
+
+def wakes(host: RealHost) -> list[WakeTrace]:
+    return [e.wake for e in host.control.events if e.wake is not None]
 
 
 def ended_sessions(host: RealHost) -> list[Event]:
@@ -50,6 +57,28 @@ def test_it_counts_through_ten_sleeps_with_the_right_time_and_fresh_randomness(h
         assert answer.random not in seen
         count += 1
         seen.add(answer.random)
+
+
+@pytest.mark.parametrize("depth", list(SleepDepth))
+def test_a_wake_is_traced_from_the_access_log_to_the_apps_first_byte(host: RealHost, depth: SleepDepth) -> None:
+    host.get()
+    host.sleep(depth)
+    known = len(wakes(host))
+    time.sleep(KEPT_IDLE_S + 1)  # a kept pipe would do without a stream of its own
+    answer = host.get()
+    deadline = time.monotonic() + SHIP_TIMEOUT_S
+    while len(wakes(host)) == known and time.monotonic() < deadline:
+        time.sleep(0.2)
+    (told,) = wakes(host)[known:]
+    assert (told.start, told.waited, told.kept, told.code) == (Start.RESUME, 1, False, "")
+    assert told.first_byte_ms is not None
+    assert 0 <= told.queue_ms < told.ready_ms < told.first_byte_ms < answer.seconds * 1000
+    assert sum(step.ms for step in told.steps if step.name in TOP_STEPS) <= told.ready_ms - told.queue_ms + 1
+    assert {step.name for step in told.steps} >= {"cont", "contract"}
+    (line,) = [line for line in host.access_lines() if line["id"] == told.request]
+    assert line["wake"] == "caused"
+    assert abs(line["wake_ms"] - told.ready_ms) < 1
+    assert line["wake_ms"] <= line["open_ms"] <= line["first_byte_ms"] <= line["total_ms"]
 
 
 def test_a_body_wakes_it_as_well_and_arrives_whole(host: RealHost) -> None:
