@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FIRST_BYTE_WAIT_S = 30.0  # an app that says nothing for so long after it woke has its trace told without
 WRITE_AFTER_S = 0.5  # a wake's own bytes go first; whatever is committed meanwhile takes the trace along
+MAX_STEPS = 64  # more than any start has; some of them are the guest's word
 TRACED = frozenset({Cause.REQUEST, Cause.API})  # other starts are no wakes
 
 
@@ -96,7 +97,7 @@ class Wake:
             first_byte_ms=None if self.first_byte_at is None else self._since_asked_ms(self.first_byte_at),
             code=failure.code if failure is not None else "",
             phase=failure.phase if failure is not None else "",
-            steps=steps,
+            steps=steps[:MAX_STEPS],
         )
 
     def _since_asked_ms(self, at: float) -> float:

@@ -117,3 +117,17 @@ def test_web_takes_no_path_from_a_header(programs: list[Program]) -> None:
     given = config.parser().parse_args([part for part in web.argv if part.startswith("--forwarder")])
     config.set("forwarder_headers", given.forwarder_headers)
     assert config.forwarder_headers == []
+
+
+def test_metrics_are_served_only_where_the_operator_said(
+    box: Instance, programs: list[Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"edge": ("BURROW_EDGE_METRICS", "127.0.0.1:9101"), "host": ("BURROW_HOST_METRICS", "127.0.0.1:9102")}
+    assert [p.name for p in programs if asked.get(p.name, ("", ""))[0] in p.environment] == []
+    for name, value in asked.values():
+        monkeypatch.setenv(name, value)
+    cluster = postgres.Cluster(box.place / "var/postgres", box.place / "var/run", box.user)
+    again = describe(box, Ports(), cluster, Path("/usr/lib/postgresql/15/bin"))
+    assert {p.name: p.environment[asked[p.name][0]] for p in again if p.name in asked} == {
+        program: value for program, (_, value) in asked.items()
+    }

@@ -258,7 +258,7 @@ def wake_row(wake: WakeView) -> WakeRow:
         queue_ms=queue_ms,
         start_ms=wake.ready_ms - queue_ms,
         answer_ms=None if wake.first_byte_ms is None else took_ms - wake.ready_ms,
-        steps=wake.steps,
+        steps=tuple(Step(words.WAKE_STEPS.get(step.name, step.name), step.ms) for step in wake.steps),
     )
 
 

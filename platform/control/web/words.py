@@ -91,6 +91,18 @@ STARTS: dict[str, str] = {
     Start.CHECKPOINT: "went on from its checkpoint",
     Start.COLD_BOOT: "started fresh",
 }
+WAKE_STEPS: dict[str, str] = {  # those of hosts/agent/starts.py; the guest's own are shown as they are
+    "load": "load memory",
+    "cont": "run on",
+    "contract": "resume contract",
+    "queue": "queue for a boot",
+    "prepare": "prepare disk",
+    "vmm": "VMM",
+    "kernel": "kernel",
+    "app": "start app",
+    "listening": "app listens",
+    "health": "health check",
+}
 UNTIL: dict[str, str] = {
     EndCause.IDLE: "until idle",
     EndCause.API: "until put to sleep",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hosts.agent.durable import Scribe
 from hosts.agent.journal import Journal, JournalError, open_journal
 from hosts.wire.events import Event, EventKind
 from hosts.wire.spec import MachineId
+from hosts.wire.wakes import WakeTrace
 from tests.fakes.clock import FakeClock
 
 MACHINE = MachineId("0" * 32)
@@ -145,13 +147,15 @@ async def test_a_disk_that_refuses_fails_the_append_and_leaves_no_trace(
     await journal.close()
 
 
-async def test_a_journal_control_never_empties_takes_no_new_session_but_every_end(
+async def test_a_journal_control_never_empties_takes_no_new_session_and_no_wake_but_every_end(
     path: Path, scribe: Scribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "MAX_BYTES", 10)
     journal = Journal(path, scribe, new_journal_id="j1")
     with pytest.raises(JournalError, match="control has not taken"):
         await journal.append(event(1, EventKind.SESSION_STARTED))
+    with pytest.raises(JournalError, match="control has not taken"):
+        await journal.append(replace(event(1, EventKind.STATE), wake=WakeTrace(at_ms=1)))
     await journal.append(event(2, EventKind.SESSION_ENDED))
     assert journal.unshipped == 1
     await journal.close()

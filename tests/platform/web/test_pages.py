@@ -38,7 +38,7 @@ def test_each_wake_is_shown_with_its_cause_and_where_the_time_went(browser: Clie
     answer = browser.get("/apps/shop/")
     text = text_of(answer)
     assert "1 h ago request, 3 waited went on where it was e1a2b3c4-77 612 ms" in text
-    assert "waited 2 ms, start 350 ms (load 98 ms, contract 252 ms), the app's answer 260 ms" in text
+    assert "waited 2 ms, start 350 ms (load memory 98 ms, resume contract 252 ms), the app's answer 260 ms" in text
     assert "2 h ago by hand went on where it was 352 ms until ready waited" in text
     assert "started fresh: refused" in text
     assert "352 ms until ready, no answer" in text
