@@ -51,6 +51,7 @@ class Fd(IntEnum):
     MEMORY_LOCK = 6  # never read: holding it is what keeps a second QEMU off the memory file
     INFO = 7  # bubblewrap's, closed before QEMU starts
     BLOCK = 8  # bubblewrap's
+    SECCOMP = 9  # bubblewrap's
 
 
 def check(config: VmConfig) -> None:

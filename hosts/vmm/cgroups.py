@@ -1,4 +1,4 @@
-"""Limits on one VMM's memory, CPU and number of tasks, with cgroup v2 or, where a host still has it, v1.
+"""Limits on one VMM's memory, CPU, number of tasks and disk traffic, with cgroup v2 or, where a host still has it, v1.
 
 A machine's cgroup is made before its QEMU and removed after it, so it is also how QEMUs are found that nobody
 remembers. The instance id is in every path.
@@ -17,7 +17,8 @@ from hosts.vmm.protocol import VmmError
 
 log = logging.getLogger(__name__)
 
-CONTROLLERS = ("memory", "cpu", "pids")
+CONTROLLERS = ("memory", "cpu", "pids", "io")
+V1_NAMES = {"blkio": "io"}  # where version 1 has another word for a controller
 PERIOD_US = 100_000
 REMOVE_TIMEOUT_S = 2.0
 REMOVE_POLL_S = 0.005
@@ -30,6 +31,9 @@ class Limits:
     memory_bytes: int
     cpus: float
     tasks: int
+    devices: frozenset[str]  # disks its files lie on, as "major:minor"
+    io_bytes_per_s: int  # of each device, and of reading and writing each
+    io_operations_per_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def _hierarchies(mounts: str) -> tuple[_Hierarchy, ...]:
                 found.append(_Hierarchy(Path(path), 2, tuple(sorted(here))))
                 left -= here
     for _, path, kind, options, *_ in lines:
-        if kind == "cgroup" and (here := left & set(options.split(","))):
+        if kind == "cgroup" and (here := left & {V1_NAMES.get(option, option) for option in options.split(",")}):
             found.append(_Hierarchy(Path(path), 1, tuple(sorted(here))))
             left -= here
     return tuple(found)
@@ -144,7 +148,8 @@ def _make(hierarchy: _Hierarchy, path: Path, limits: Limits) -> None:
             _enable(above, hierarchy.controllers)
     path.mkdir(exist_ok=True)
     for file, value in _settings(hierarchy, limits):
-        (path / file).write_text(value)
+        with (path / file).open("a") as setting:  # one device a write, and each write is a setting of its own
+            setting.write(value)
 
 
 def _usable(hierarchy: _Hierarchy) -> bool:
@@ -167,18 +172,38 @@ def _enable(folder: Path, controllers: tuple[str, ...]) -> None:
         control.write_text(" ".join(f"+{controller}" for controller in sorted(missing)))
 
 
+def device_of(path: Path) -> str | None:
+    """The disk a file lies on, as cgroups name it; None where no block device is behind the file system."""
+    found = path.stat().st_dev
+    device = Path(f"/sys/dev/block/{os.major(found)}:{os.minor(found)}")
+    try:
+        whole = device.resolve().parent if (device / "partition").exists() else device
+        return (whole / "dev").read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
 def _settings(hierarchy: _Hierarchy, limits: Limits) -> list[tuple[str, str]]:
     quota_us = int(limits.cpus * PERIOD_US)
+    size, count, devices = limits.io_bytes_per_s, limits.io_operations_per_s, sorted(limits.devices)
     if hierarchy.version == 2:
         every = {
             "memory": [("memory.max", str(limits.memory_bytes)), ("memory.oom.group", "1")],
             "cpu": [("cpu.max", f"{quota_us} {PERIOD_US}")],
             "pids": [("pids.max", str(limits.tasks))],
+            "io": [("io.max", f"{one} rbps={size} wbps={size} riops={count} wiops={count}") for one in devices],
         }
     else:
         every = {
             "memory": [("memory.limit_in_bytes", str(limits.memory_bytes))],
             "cpu": [("cpu.cfs_period_us", str(PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us))],
             "pids": [("pids.max", str(limits.tasks))],
+            # Version 1 sees reads, and writes that QEMU waits for; what the kernel writes back later is nobody's.
+            "io": [
+                (f"blkio.throttle.{way}_{unit}_device", f"{one} {most}")
+                for one in devices
+                for way in ("read", "write")
+                for unit, most in (("bps", size), ("iops", count))
+            ],
         }
     return [setting for controller in hierarchy.controllers for setting in every[controller]]

@@ -1,9 +1,9 @@
 """What QEMU sees of the host: its own program and libraries, one machine's memory and disks, and nothing else.
 
-bubblewrap gives it a mount, pid, ipc, uts and network namespace of its own (its tap comes as an open descriptor);
-setpriv then takes away root and every capability before QEMU's own seccomp filter goes up. No folder of the host is
-in it, so QEMU cannot make, name or follow anything there. The program and its libraries are copied once into a folder
-of their own, so that an upgrade of the host's packages does not change a VMM under its snapshots unseen.
+bubblewrap gives it a mount, pid, ipc, uts and network namespace of its own (its tap comes as an open descriptor) and
+our seccomp filter; setpriv then takes away root and every capability, and QEMU adds a filter of its own. No folder of
+the host is in it, so QEMU cannot make, name or follow anything there. The program and its libraries are copied once
+into a folder of their own, so that an upgrade of the host's packages does not change a VMM under its snapshots unseen.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Jail:
             # QEMU is pid 1 of its namespace: the pid bubblewrap reports is QEMU's own.
             *("--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
             *("--new-session", "--clearenv", "--hostname", "machine"),
-            *("--info-fd", str(int(Fd.INFO)), "--block-fd", str(int(Fd.BLOCK))),
+            *("--info-fd", str(int(Fd.INFO)), "--block-fd", str(int(Fd.BLOCK)), "--seccomp", str(int(Fd.SECCOMP))),
             *(
                 "--ro-bind",
                 str(self.root / "usr"),
@@ -134,11 +134,15 @@ def _wanted_files() -> dict[Path, Path]:
     if FIRMWARE.exists():
         wanted[FIRMWARE] = FIRMWARE.resolve()
     for program in programs:
-        for library in _LIBRARY.findall(_run(["ldd", str(program)])):
-            # /lib and /lib64 are links into /usr on every Debian we run on, and in the jail.
-            path = Path(library) if library.startswith("/usr/") else Path("/usr" + library)
-            wanted[path] = Path(library).resolve()
+        wanted |= libraries(program)
     return wanted
+
+
+def libraries(program: Path) -> dict[Path, Path]:
+    """What the loader loads with it: path in the jail -> file on the host."""
+    found = (Path(library) for library in _LIBRARY.findall(_run(["ldd", str(program)])))
+    # /lib and /lib64 are links into /usr on every Debian we run on, and in the jail.
+    return {path if path.is_relative_to("/usr") else Path(f"/usr{path}"): path.resolve() for path in found}
 
 
 def _identity(path: Path) -> str:

@@ -25,8 +25,9 @@ from typing import TypeVar
 
 from hosts.net.addresses import TAP
 from hosts.net.namespaces import open_tap
+from hosts.vmm import seccomp
 from hosts.vmm.arguments import TRANSLATION_BUFFER_MIB, Accelerator, Fd
-from hosts.vmm.cgroups import Cgroups, Limits
+from hosts.vmm.cgroups import Cgroups, Limits, device_of
 from hosts.vmm.jail import BUBBLEWRAP, Jail, memory_file
 from hosts.vmm.process import record_of
 from hosts.vmm.protocol import ProcessRecord, VmConfig, VmmError
@@ -46,7 +47,10 @@ BUSY_POLL_S = 0.005
 OVERHEAD_MIB = 192
 IO_CPUS = 0.5  # beside the vCPUs: disk and network threads
 TASKS = 128
+IO_BYTES_PER_S = 256 * MIB  # no machine can take a disk for itself
+IO_OPERATIONS_PER_S = 4000
 OPEN_FILES = 256
+SIGNALS = 256  # that wait; QEMU's timers count among them
 ERROR_BYTES = 8192
 
 _FIRST_SAFE_FD = 64  # above any descriptor the child wants, so that placing one never overwrites another
@@ -120,6 +124,7 @@ def _launch(
         block, block_write = os.pipe2(os.O_CLOEXEC)
         always.callback(os.close, block_write)
         child.give(Fd.BLOCK, block)
+        child.give(Fd.SECCOMP, _readable(seccomp.program()))
 
         undo.callback(cgroups.remove, config.name)
         cgroups.make(config.name, _limits(config))
@@ -241,6 +246,14 @@ def _spawn(argv: list[str], fds: Mapping[int, int]) -> int:
     )
 
 
+def _readable(text: bytes) -> int:
+    """A descriptor that `text` can be read from."""
+    fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
+    os.write(fd, text)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
 def _jailed_pid(info: int, errors: int) -> int:
     """QEMU's pid, as bubblewrap tells it before it lets the child go on."""
     deadline = time.monotonic() + JAIL_TIMEOUT_S
@@ -273,7 +286,16 @@ def _limits(config: VmConfig) -> Limits:
         memory_bytes=(config.memory_mib + TRANSLATION_BUFFER_MIB + OVERHEAD_MIB) * MIB,
         cpus=config.vcpus + IO_CPUS,
         tasks=TASKS,
+        devices=_devices(config),
+        io_bytes_per_s=IO_BYTES_PER_S,
+        io_operations_per_s=IO_OPERATIONS_PER_S,
     )
+
+
+def _devices(config: VmConfig) -> frozenset[str]:
+    """The disks that what a guest does can keep busy."""
+    paths = (memory_file(config), *(disk.path for disk in config.disks))
+    return frozenset(device for path in paths if (device := device_of(path)))
 
 
 def _set_limits(pid: int, config: VmConfig) -> None:
@@ -283,5 +305,11 @@ def _set_limits(pid: int, config: VmConfig) -> None:
         (resource.RLIMIT_CORE, 0),  # a core would hold the guest's memory
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_FSIZE, largest),
+        (resource.RLIMIT_NPROC, TASKS),  # its uid is its own, so this holds where no cgroup counts tasks
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, SIGNALS),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
     ):
         resource.prlimit(pid, limit, (value, value))

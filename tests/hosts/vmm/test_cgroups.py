@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hosts.vmm import cgroups as module
-from hosts.vmm.cgroups import Cgroups, Limits
+from hosts.vmm.cgroups import Cgroups, Limits, device_of
 from hosts.vmm.protocol import VmmError
 
-LIMITS = Limits(memory_bytes=64 << 20, cpus=1.5, tasks=7)
+DISK = "254:0"
+LIMITS = Limits(
+    memory_bytes=64 << 20,
+    cpus=1.5,
+    tasks=7,
+    devices=frozenset({DISK}),
+    io_bytes_per_s=1 << 20,
+    io_operations_per_s=100,
+)
 
 
 @pytest.mark.root
@@ -56,6 +67,34 @@ def test_too_many_tasks_are_refused_by_the_kernel(instance: str) -> None:
         cgroups.remove_parent()
 
 
+@pytest.mark.root
+def test_a_process_reads_no_faster_than_it_may(instance: str, tmp_path: Path) -> None:
+    device = device_of(tmp_path)
+    if device is None:
+        pytest.skip("the temporary folder is on no block device")
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(3 << 20))
+    cgroups = Cgroups.detect(instance)
+    cgroups.make("tiny", replace(LIMITS, devices=frozenset({device})))
+    read = "read _; exec dd if=$0 of=/dev/null bs=256k iflag=direct status=none"
+    try:
+        with subprocess.Popen(["sh", "-c", read, file], stdin=subprocess.PIPE, text=True) as process:
+            cgroups.admit("tiny", process.pid)
+            started = time.monotonic()
+            process.communicate("\n", timeout=30)
+            assert process.returncode == 0
+            assert time.monotonic() - started > 1.5, "three megabytes at one a second"
+    finally:
+        cgroups.remove("tiny")
+        cgroups.remove_parent()
+
+
+def test_a_disk_is_named_whole_and_none_where_there_is_none(tmp_path: Path) -> None:
+    device = device_of(tmp_path)
+    assert device is None or not Path(f"/sys/dev/block/{device}/partition").exists()
+    assert device_of(Path("/proc/self")) is None
+
+
 def fake_host(root: Path, version: int) -> Path:
     """A mounts file and the trees it speaks of."""
     if version == 2:
@@ -65,7 +104,7 @@ def fake_host(root: Path, version: int) -> Path:
         lines = [f"cgroup2 {root}/v2 cgroup2 rw 0 0"]
     else:
         lines = []
-        for name in ("memory", "cpu,cpuacct", "pids"):
+        for name in ("memory", "cpu,cpuacct", "pids", "blkio"):
             (root / name).mkdir(parents=True)
             lines.append(f"cgroup {root}/{name} cgroup rw,relatime,{name} 0 0")
     mounts = root / "mounts"
@@ -85,9 +124,10 @@ def test_version_2_is_used_whole_where_there_is_one(tmp_path: Path) -> None:
         "memory.oom.group": "1",
         "cpu.max": "150000 100000",
         "pids.max": "7",
+        "io.max": "254:0 rbps=1048576 wbps=1048576 riops=100 wiops=100",
     }
     assert {"+memory", "+pids"} <= set((tmp_path / "v2/cgroup.subtree_control").read_text().split())
-    assert (parent / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+    assert (parent / "cgroup.subtree_control").read_text() == "+cpu +io +memory +pids"
 
 
 def test_version_1_is_used_where_it_is_what_there_is(tmp_path: Path) -> None:
@@ -96,6 +136,13 @@ def test_version_1_is_used_where_it_is_what_there_is(tmp_path: Path) -> None:
     assert (tmp_path / "memory/burrow-abcdef/tiny/memory.limit_in_bytes").read_text() == str(64 << 20)
     assert (tmp_path / "cpu,cpuacct/burrow-abcdef/tiny/cpu.cfs_quota_us").read_text() == "150000"
     assert (tmp_path / "pids/burrow-abcdef/tiny/pids.max").read_text() == "7"
+    made = {path.name: path.read_text() for path in (tmp_path / "blkio/burrow-abcdef/tiny").iterdir()}
+    assert made == {
+        "blkio.throttle.read_bps_device": "254:0 1048576",
+        "blkio.throttle.write_bps_device": "254:0 1048576",
+        "blkio.throttle.read_iops_device": "254:0 100",
+        "blkio.throttle.write_iops_device": "254:0 100",
+    }
 
 
 def test_a_tree_that_is_not_ours_to_divide_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
