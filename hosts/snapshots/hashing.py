@@ -16,6 +16,9 @@ from pathlib import Path
 from hosts.disk.clone import data_ranges
 
 BLOCK_BYTES = 64 * 1024
+# The smallest hole. Smaller ones save little more (of a Flask app's 102 MiB these save 9, the smallest possible 15),
+# and each is filled again while somebody waits for a wake.
+HOLE_BYTES = 16 * 1024
 _ZEROS = bytes(BLOCK_BYTES)
 
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
@@ -58,11 +61,14 @@ def memory_sha256(path: Path, stopped: Callable[[], bool] = lambda: False) -> Me
                     raise Stopped
                 block = os.pread(fd, BLOCK_BYTES, offset)
                 if block != _ZEROS[: len(block)]:
-                    if offset > nonzero_end:
-                        zeros.append((nonzero_end, offset))
-                    nonzero_end = offset + len(block)
                     sha256.update(offset.to_bytes(8, "big"))
                     sha256.update(block)
+                    for at in range(0, len(block), HOLE_BYTES):
+                        piece = block[at : at + HOLE_BYTES]
+                        if piece != _ZEROS[: len(piece)]:
+                            if offset + at > nonzero_end:
+                                zeros.append((nonzero_end, offset + at))
+                            nonzero_end = offset + at + len(piece)
                 offset += BLOCK_BYTES
             done = offset
         if size > nonzero_end:

@@ -112,6 +112,21 @@ async def test_a_checkpoint_is_taken_and_the_machine_goes_on(rig: Rig) -> None:
     assert sessions(await rig.events()) == [("deploy", "checkpoint")]
 
 
+async def test_a_checkpoint_forgets_what_the_start_read_and_a_sleep_what_it_may_need_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await rig.machine()
+    dropped: list[bool] = []
+
+    async def sync(timeout_s: float = 10.0, *, drop_caches: bool = False) -> None:
+        dropped.append(drop_caches)
+
+    monkeypatch.setattr(machine.guest, "sync", sync)
+    await machine.checkpoint()
+    await machine.sleep(SleepDepth.SUSPENDED)
+    assert dropped == [True, False], "the caches are dropped where nobody waits, and never before a sleep"
+
+
 async def test_a_machine_that_does_not_go_on_after_its_checkpoint_is_told_of_as_such(rig: Rig) -> None:
     machine = await rig.machine()
     rig.vmm.fail_resume = True

@@ -94,7 +94,14 @@ async def test_a_guest_boots_serves_resumes_and_keeps_its_app_in_bounds(tmp_path
         listen = "import socket; socket.create_server(('0.0.0.0', 80)); print('listens')"
         assert await as_app(machine, f'python3 -c "{listen}"') == "listens"
 
+        # Nothing of what an app removed, or a process that ended knew, stays in the memory that is kept.
+        write = "open('/tmp/x', 'wb').write((b'this is ' + b'a canary') * 500000)"
+        await as_app(machine, f'python3 -c "{write}"')
+        memory = host.folder / f"machine-{SLOT}" / "memory"
+        assert b"this is a canary" * 100 in memory.read_bytes()
+        await as_app(machine, "rm /tmp/x")
         await guest.sync(drop_caches=True)
+        assert b"this is a canary" not in memory.read_bytes()
         assert not machine.vm.exited.is_set()
 
 

@@ -16,3 +16,8 @@ def test_only_tcg_is_told_the_counters_rate() -> None:
 
 def test_a_builder_is_told_that_it_is_one() -> None:
     assert "burrow.role=builder" in kernel_cmdline(Role.BUILDER).split()
+
+
+def test_only_a_machine_that_sleeps_clears_what_it_frees() -> None:
+    assert "init_on_free=1" in kernel_cmdline().split()
+    assert "init_on_free=1" not in kernel_cmdline(Role.BUILDER).split()

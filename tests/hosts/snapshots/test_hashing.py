@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.snapshots.hashing import BLOCK_BYTES, Stopped, memory_sha256, punch
+from hosts.snapshots.hashing import BLOCK_BYTES, HOLE_BYTES, Stopped, memory_sha256, punch
 
 
 def test_the_hash_does_not_depend_on_where_the_holes_are(tmp_path: Path) -> None:
@@ -20,7 +20,13 @@ def test_the_hash_does_not_depend_on_where_the_holes_are(tmp_path: Path) -> None
     assert memory_sha256(dense).sha256 == memory_sha256(sparse).sha256
     zeros = memory_sha256(dense).zeros
     assert zeros == memory_sha256(sparse).zeros
-    assert zeros == ((0, 3 * BLOCK_BYTES), (4 * BLOCK_BYTES, len(content)))
+    assert zeros == ((0, 3 * BLOCK_BYTES), (3 * BLOCK_BYTES + HOLE_BYTES, len(content)))
+
+
+def test_a_hole_may_be_smaller_than_what_is_hashed_at_once(tmp_path: Path) -> None:
+    word = b"word" + bytes(HOLE_BYTES - 4)
+    (tmp_path / "memory").write_bytes(word + bytes(HOLE_BYTES) + word + bytes(HOLE_BYTES - 1) + b"w")
+    assert memory_sha256(tmp_path / "memory").zeros == ((HOLE_BYTES, 2 * HOLE_BYTES),)
 
 
 def test_content_its_place_and_the_size_all_count(tmp_path: Path) -> None:
