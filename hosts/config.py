@@ -23,6 +23,7 @@ MAX_HOST_DIR_CHARS = 50
 
 _INSTANCE = re.compile(r"[0-9a-f]{6}")
 _HOST_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_MIB = re.compile(r"[1-9][0-9]{0,8}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,6 +56,7 @@ class HostConfig:
     ca_bundle: Path
     builder_env: tuple[tuple[str, str], ...]
     accelerator: Accelerator
+    machine_memory_mib: int  # what machines and builders may have of this host's memory; 0: all but a reserve
     metrics: Address | None = None  # where they are served, on loopback; None: they are not
 
     @property
@@ -87,6 +89,7 @@ class HostConfig:
             ca_bundle=read.folder("BURROW_CA_BUNDLE"),
             builder_env=read.builder_env(),
             accelerator=read.accelerator(),
+            machine_memory_mib=read.machine_memory_mib(),
             metrics=read.loopback("BURROW_HOST_METRICS"),
         )
 
@@ -189,6 +192,14 @@ class _Reader:
         ):
             raise ConfigError(f"BURROW_BUILDER_ENV={path}: wanted a JSON object of variables, all strings")
         return tuple(sorted(value.items()))
+
+    def machine_memory_mib(self) -> int:
+        value = self.text("BURROW_MACHINE_MEMORY")
+        if value == "auto":
+            return 0
+        if not _MIB.fullmatch(value):
+            raise ConfigError(f"BURROW_MACHINE_MEMORY={value!r}: wanted auto, or a number of MiB")
+        return int(value)
 
     def accelerator(self) -> Accelerator:
         value = self.text("BURROW_ACCELERATOR")

@@ -77,7 +77,13 @@ def edge(instance: Instance, ports: Ports, *, metrics: str = "") -> dict[str, st
 
 
 def host(
-    instance: Instance, ports: Ports, *, nameservers: tuple[str, ...], accelerator: str, metrics: str = ""
+    instance: Instance,
+    ports: Ports,
+    *,
+    nameservers: tuple[str, ...],
+    accelerator: str,
+    machine_memory: str,
+    metrics: str = "",
 ) -> dict[str, str]:
     """The host agent: root, and so in the real file system."""
     return (
@@ -95,6 +101,7 @@ def host(
             "BURROW_CA_BUNDLE": str(CA_BUNDLE),
             "BURROW_BUILDER_ENV": str(instance.var / "builder.json"),
             "BURROW_ACCELERATOR": accelerator,
+            "BURROW_MACHINE_MEMORY": machine_memory,
         }
         | ({"BURROW_HOST_METRICS": metrics} if metrics else {})
     )

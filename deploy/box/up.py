@@ -197,9 +197,13 @@ def describe(instance: Instance, ports: Ports, cluster: postgres.Cluster, bin_di
     control, place = settings.control(instance, ports), instance.place
     clean = {"PATH": settings.PATH, "LANG": "C.UTF-8"}
     host = settings.host(
-        instance, ports, nameservers=resolver.nameservers(), accelerator=os.environ.get("BURROW_ACCELERATOR", "auto"),
+        instance,
+        ports,
+        nameservers=resolver.nameservers(),
+        accelerator=os.environ.get("BURROW_ACCELERATOR", "auto"),
+        machine_memory=os.environ.get("BURROW_MACHINE_MEMORY", "auto"),
         metrics=os.environ.get("BURROW_HOST_METRICS", ""),
-    )  # fmt: skip
+    )
     edge = settings.edge(instance, ports, metrics=os.environ.get("BURROW_EDGE_METRICS", ""))
     redis_argv = redis.serve(data=place / "var/redis", socket=place / "var/run/redis.sock")
     return [

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hosts.agent.budget import VMM_MIB, Budget, HostMemoryFull
 from hosts.agent.machine import Machine
 from hosts.agent.parts import Parts
 from hosts.agent.record import RECORD_FORMAT, MachineRecord
@@ -66,9 +67,10 @@ class Slots:
 class Fleet:
     """The machines of this host."""
 
-    def __init__(self, parts: Parts, slots: Slots) -> None:
+    def __init__(self, parts: Parts, slots: Slots, budget: Budget) -> None:
         self.parts = parts
         self.slots = slots
+        self._budget = budget
         self._machines: dict[MachineId, Machine] = {}
         self._creating = asyncio.Lock()
 
@@ -100,10 +102,12 @@ class Fleet:
     async def _make(self, spec: MachineSpec) -> Machine:
         parts = self.parts
         try:
+            await self._budget.make_room(spec.size.memory_mib + VMM_MIB)
             # What a machine surely takes: its memory file (reserved at boot) and the beginnings of a disk. The rest
-            # is sparse.
-            await parts.scribe.run(require_free, parts.machines, (spec.size.memory_mib + spec.size.disk_mib // 8) * MIB)
-        except OSError as e:
+            # is sparse. Those that were taken on and have not booted yet will take theirs.
+            wanted_mib = spec.size.memory_mib + spec.size.disk_mib // 8
+            await parts.scribe.run(self._require_disk, wanted_mib)
+        except (OSError, HostMemoryFull) as e:
             raise HostFull(str(e)) from None
         slot = self.slots.take()
         record = MachineRecord(RECORD_FORMAT, MachineState.STOPPED, parts.clock.wall_ms(), slot)
@@ -115,6 +119,10 @@ class Fleet:
             raise HostFull(f"the machine's folder could not be made: {e}") from None
         self._machines[spec.machine_id] = machine
         return machine
+
+    def _require_disk(self, wanted_mib: int) -> None:
+        promised_mib = sum(m.spec.size.memory_mib for m in self.all() if not m.snapshot.memory.exists())
+        require_free(self.parts.machines, (wanted_mib + promised_mib) * MIB)
 
     async def destroy(self, machine_id: MachineId) -> None:
         """Nothing of that machine is left when it returns; nothing happens if there is none."""

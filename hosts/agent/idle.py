@@ -7,6 +7,7 @@ byte that arrives meanwhile wins.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -23,6 +24,7 @@ from tunnel.tasks import spawn
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.25
+RELIEF_TIMEOUT_S = 30.0
 MAX_FALLING_ASLEEP = 8  # machines being put to sleep at one time; the others wait for a later tick
 
 
@@ -107,9 +109,12 @@ class Sleeper(Protocol):
 class Idler:
     """Puts idle machines to sleep. Timers are the records' own times, so a restart re-arms them by itself."""
 
-    def __init__(self, machines: Callable[[], Iterable[Sleeper]], clock: Clock) -> None:
+    def __init__(
+        self, machines: Callable[[], Iterable[Sleeper]], clock: Clock, *, pressed: Callable[[], bool] = lambda: False
+    ) -> None:
         self._machines = machines
         self._clock = clock
+        self._pressed = pressed  # whether memory is short, so that who is paused is to be suspended before its time
         self._busy: set[int] = set()
 
     @property
@@ -130,8 +135,39 @@ class Idler:
                 return
             step = self.due(machine)
             if step is not None and id(machine) not in self._busy:
-                self._busy.add(id(machine))
-                spawn(self._put_to_sleep(machine, step), name=f"sleep-{machine.spec.machine_id}")
+                self._start(machine, step)
+
+        if self._pressed() and not self._busy:
+            self._suspend_longest_asleep()
+
+    async def relieve(self) -> bool:
+        """Suspend the machine that has been paused longest; False if there is none, or it would not be suspended."""
+        found = self._suspend_longest_asleep()
+        if found is None:
+            return False
+        machine, suspending = found
+        # Not to be broken off half-way, whoever stops waiting for it.
+        await asyncio.wait({suspending}, timeout=RELIEF_TIMEOUT_S)
+        return machine.history.state is MachineState.SUSPENDED
+
+    def _suspend_longest_asleep(self) -> tuple[Sleeper, asyncio.Task[None]] | None:
+        now = self._clock.monotonic()
+        paused = [
+            machine
+            for machine in self._machines()
+            if machine.history.state is MachineState.PAUSED
+            and not machine.activity.in_flight
+            and now >= machine.suspend_not_before
+            and id(machine) not in self._busy
+        ]
+        if not paused:
+            return None
+        machine = min(paused, key=lambda one: one.history.record.since_ms)
+        return machine, self._start(machine, Step.SUSPEND)
+
+    def _start(self, machine: Sleeper, step: Step) -> asyncio.Task[None]:
+        self._busy.add(id(machine))
+        return spawn(self._put_to_sleep(machine, step), name=f"sleep-{machine.spec.machine_id}")
 
     def due(self, machine: Sleeper) -> Step | None:
         """What this machine is due now."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from hosts.agent.budget import BUILD_PATIENCE_S, Budget, BudgetedVmm, machine_memory_mib
 from hosts.agent.builds import Builds
 from hosts.agent.clock import Clock
 from hosts.agent.durable import Scribe, make_folder
@@ -133,13 +134,14 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
     journal = await open_journal(config.folder / "journal", scribe, clock)
     stamp = AliveStamp(config.folder / "alive", clock, scribe)
     vmm = await _vmm(config)
+    budget = Budget(config.machine_memory_mib or await scribe.run(machine_memory_mib))
     # Under KVM a guest is told the counter's rate by KVM itself.
     tsc_khz = await scribe.run(host_tsc_khz, config.folder / "tsc_khz") if vmm.accelerator is Accelerator.TCG else 0
     network = Network(config.instance, config.nameservers)
     images = ImageStore(config.folder / "images")
     parts = Parts(
         machines=config.machines,
-        vmm=vmm,
+        vmm=BudgetedVmm(vmm, budget),
         network=network,
         images=images,
         volumes=VolumeMaker(config.folder / "volumes"),
@@ -156,8 +158,10 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
         nameservers=config.nameservers,
     )
     slots = Slots()
-    fleet = Fleet(parts, slots)
+    fleet = Fleet(parts, slots, budget)
     metrics = HostMetrics(fleet.all, journal)
+    idler = Idler(fleet.all, clock, pressed=lambda: budget.pressed)
+    budget.relieve = idler.relieve
     found = await recover(parts, slots, alive_ms=stamp.read_ms())
     fleet.adopt([one.machine for one in found])
     builds_folder = config.folder / "builds"
@@ -167,7 +171,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
     builds = Builds(
         builds_folder,
         Builder(
-            vmm=vmm,
+            vmm=BudgetedVmm(vmm, budget, patience_s=BUILD_PATIENCE_S),
             network=network,
             images=images,
             volumes=parts.volumes,
@@ -197,7 +201,7 @@ async def running(config: HostConfig) -> AsyncIterator[Fleet]:
             loops = [
                 group.create_task(Shipper(journal, control, host_id=config.host_id, clock=clock).run(), name="ship"),
                 group.create_task(stamp.run(), name="alive-stamp"),
-                group.create_task(Idler(fleet.all, clock).run(), name="idle"),
+                group.create_task(idler.run(), name="idle"),
                 group.create_task(Watchdog(fleet.all, clock).run(), name="watchdog"),
                 group.create_task(dialer.run(), name="dial"),
             ]

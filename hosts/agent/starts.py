@@ -16,6 +16,7 @@ import structlog
 
 from hosts.agent import health
 from hosts.agent.alive import VmLost, while_alive
+from hosts.agent.budget import HostMemoryFull
 from hosts.agent.clock import backoff_s
 from hosts.agent.shape import ImageMissing
 from hosts.guest.client import GuestError, Listening, NotListening
@@ -40,6 +41,7 @@ RESUME_TIMEOUT_S = 30.0  # milliseconds where nothing else goes on; giving up co
 ENTROPY_BYTES = 32
 
 MAX_FAILED_STARTS = 3  # in a row, of a machine that once worked; then it is `failed`
+HOST_FULL = "host:full"
 RETRY_FIRST_S = 1.0
 RETRY_CAP_S = 60.0
 RETRY_WAIT_S = 3.0  # a request waits for the back-off if no more than this is left of it
@@ -177,7 +179,8 @@ def _host_fault(machine: Machine, error: Exception) -> StartFailed:
     machine.host_faults += 1
     wait_s = clock.jitter(backoff_s(machine.host_faults, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S))
     machine.resume_not_before = clock.monotonic() + wait_s
-    return StartFailed(Failure("resume:host", machine.phase, f"the host could not start the machine just now: {error}"))
+    code = HOST_FULL if isinstance(error, HostMemoryFull) else "resume:host"
+    return StartFailed(Failure(code, machine.phase, f"the host could not start the machine just now: {error}"))
 
 
 async def go_on(machine: Machine, vm: Vm, cause: Cause) -> None:
@@ -276,6 +279,8 @@ async def _boot_vm(machine: Machine, cause: Cause, progress: Progress) -> Vm:
             vm = await parts.vmm.boot(machine.vm_config(namespace))
     except ImageMissing as e:
         raise _BootFailed(Failure(e.code, machine.phase, str(e))) from None
+    except HostMemoryFull as e:
+        raise _BootFailed(Failure(HOST_FULL, machine.phase, str(e))) from None
     except (VmmError, NetworkError, OSError) as e:
         raise _BootFailed(Failure("boot:host", machine.phase, f"the host could not start the machine: {e}")) from None
     machine.attach(vm)
@@ -344,9 +349,12 @@ async def _start_app(machine: Machine, progress: Progress) -> Listening:
 async def _give_up(machine: Machine, error: _BootFailed) -> None:
     """One start failed. A machine that never worked fails at once: someone waits for the verdict on its release."""
     record = machine.history.record
-    failures = record.failed_starts + 1
+    full = error.failure.code == HOST_FULL  # which says nothing about the machine
+    failures = record.failed_starts + (0 if full else 1)
     clock = machine.parts.clock
-    retry_ms = clock.wall_ms() + int(clock.jitter(backoff_s(failures, first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)) * 1000)
+    retry_ms = clock.wall_ms() + int(
+        clock.jitter(backoff_s(max(1, failures), first_s=RETRY_FIRST_S, cap_s=RETRY_CAP_S)) * 1000
+    )
     found = error.not_listening
     tail = found.log_tail if found is not None else await machine.log_tail()
     await machine.drop_vm(EndCause.FAILED)

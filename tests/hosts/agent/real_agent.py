@@ -95,6 +95,7 @@ class RealHost:
     http_port: int
     link_port: int
     control: FakeControl
+    machine_memory: str = "auto"
     edge: subprocess.Popen[bytes] | None = None
     agent: subprocess.Popen[bytes] | None = None
     generation: int = 0
@@ -135,6 +136,7 @@ class RealHost:
             "BURROW_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt",
             "BURROW_BUILDER_ENV": str(self.folder / "builder.json"),
             "BURROW_ACCELERATOR": os.environ.get("BURROW_ACCELERATOR", "tcg"),
+            "BURROW_MACHINE_MEMORY": self.machine_memory,
         }
 
     def start_edge(self) -> None:
@@ -324,12 +326,12 @@ class FakeControl:
 
 
 @contextmanager
-def real_host(images: Path) -> Iterator[RealHost]:
+def real_host(images: Path, *, machine_memory: str = "auto") -> Iterator[RealHost]:
     """A host with nothing on it, edge and agent running."""
     folder = Path(tempfile.mkdtemp(prefix="bwh-"))
     (folder / "link_token").write_text(TOKEN)
     (folder / "builder.json").write_text("{}")
-    host = RealHost(images, folder, _free_port(), _free_port(), FakeControl())
+    host = RealHost(images, folder, _free_port(), _free_port(), FakeControl(), machine_memory)
     try:
         host.start_edge()
         host.start_agent()

@@ -6,8 +6,10 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
+from hosts.agent.budget import Budget, BudgetedVmm
 from hosts.agent.durable import Scribe
 from hosts.agent.fleet import Fleet, Slots
+from hosts.agent.idle import Idler
 from hosts.agent.journal import Journal
 from hosts.agent.machine import Machine
 from hosts.agent.parts import BaseImage, Limits, Parts
@@ -28,6 +30,7 @@ from tests.fakes.world import App, World
 IMAGE = ImageDigest("a" * 64)
 ID = MachineId("1" * 32)
 SETTLE_S = 5.0
+PLENTY_MIB = 1 << 20
 
 
 class FakeImages:
@@ -76,18 +79,26 @@ def spec(machine_id: str = ID, **changes: object) -> MachineSpec:
 class Rig:
     """One agent's lifetime on a host."""
 
-    def __init__(self, folder: Path, world: World | None = None, clock: FakeClock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        world: World | None = None,
+        clock: FakeClock | None = None,
+        *,
+        budget: Budget | None = None,
+    ) -> None:
         self.folder = folder
         self.world = world or World()
         self.clock = clock or FakeClock()
         self.scribe = Scribe()
         self.vmm = FakeVmm(self.world)
+        self.budget = budget or Budget(PLENTY_MIB)
         self.network = FakeNetwork(self.world)
         (folder / "machines").mkdir(exist_ok=True)
         self.journal = Journal(folder / "journal", self.scribe, new_journal_id="j")
         self.parts = Parts(
             machines=folder / "machines",
-            vmm=self.vmm,
+            vmm=BudgetedVmm(self.vmm, self.budget),
             network=self.network,
             images=FakeImages(),
             volumes=FakeVolumes(),
@@ -102,7 +113,9 @@ class Rig:
         )
         self.slots = Slots()
         self._closed = False
-        self.fleet = Fleet(self.parts, self.slots)
+        self.fleet = Fleet(self.parts, self.slots, self.budget)
+        self.idler = Idler(self.fleet.all, self.clock, pressed=lambda: self.budget.pressed)
+        self.budget.relieve = self.idler.relieve
         self.streams = Streams(find=self.fleet.find, machines=self.fleet.all, api_socket=folder / "agent.sock")
 
     async def recover(self, *, alive_ms: int | None = None) -> None:
@@ -124,7 +137,7 @@ class Rig:
         for process in self.world.processes:
             process.on_exit.clear()
         await self.close()
-        rig = Rig(self.folder, self.world, self.clock)
+        rig = Rig(self.folder, self.world, self.clock, budget=Budget(self.budget.total_mib))
         await rig.recover(alive_ms=alive_ms)
         return rig
 

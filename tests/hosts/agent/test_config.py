@@ -29,6 +29,7 @@ def env(tmp_path: Path) -> dict[str, str]:
         "BURROW_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt",
         "BURROW_BUILDER_ENV": str(tmp_path / "builder.json"),
         "BURROW_ACCELERATOR": "auto",
+        "BURROW_MACHINE_MEMORY": "auto",
     }
 
 
@@ -39,6 +40,8 @@ def test_a_whole_environment_is_a_config(env: dict[str, str]) -> None:
     assert config.control_url == "http://127.0.0.1:8000"
     assert config.nameservers == ("192.0.2.1", "2001:db8::1")
     assert config.builder_env == (("PIP_INDEX_URL", "https://pypi.example/simple"),)
+    assert config.machine_memory_mib == 0
+    assert HostConfig.from_env({**env, "BURROW_MACHINE_MEMORY": "3000"}).machine_memory_mib == 3000
     assert config.api_socket == Path("/srv/var/host/agent.sock")
 
 
@@ -72,6 +75,8 @@ def test_a_missing_or_empty_variable_is_named(env: dict[str, str], name: str) ->
         ("BURROW_NAMESERVERS", "dns.example"),
         ("BURROW_NAMESERVERS", "1.2.3"),
         ("BURROW_ACCELERATOR", "xen"),
+        ("BURROW_MACHINE_MEMORY", "0"),
+        ("BURROW_MACHINE_MEMORY", "4G"),
         ("BURROW_LINK_TOKEN_FILE", "/nonexistent/token"),
         ("BURROW_BUILDER_ENV", "/nonexistent/env"),
     ],
