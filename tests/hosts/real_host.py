@@ -123,7 +123,7 @@ class RealHost:
             await self.network.remove(slot)
 
     async def build(
-        self, app: Path, *, slot: int, timeout_s: int = 600, disk_mib: int = 2048
+        self, app: Path, *, slot: int, timeout_s: int = 600, disk_mib: int = 2048, memory_mib: int = 2048
     ) -> tuple[BuiltImage | Failure, Lines]:
         """Build a folder as if it had been pushed."""
         source = self.folder / f"source-{slot}.tar"
@@ -131,7 +131,11 @@ class RealHost:
         place = BuildPlace(slot, machine_uid(INSTANCE, slot), self.folder / f"build-{slot}")
         place.folder.mkdir(mode=0o700)
         settings = BuilderSettings(
-            nameservers=nameservers(), ca_bundle=CA_BUNDLE, tsc_khz=self.tsc_khz, disk_mib=disk_mib
+            nameservers=nameservers(),
+            ca_bundle=CA_BUNDLE,
+            tsc_khz=self.tsc_khz,
+            disk_mib=disk_mib,
+            memory_mib=memory_mib,
         )
         builder = Builder(
             vmm=self.vmm,

@@ -78,13 +78,38 @@ async def test_nothing_to_run_is_a_failure_that_names_what_is_there(tmp_path: Pa
     assert "at the top there is EXPECT_FAILURE, README.md, notes/" in failure.message
 
 
-async def test_a_full_disk_is_called_that(tmp_path: Path) -> None:
-    app = tmp_path / "app"
+def app_that_builds_by(folder: Path, command: str) -> Path:
+    """An app whose build does only that."""
+    app = folder / "app"
     app.mkdir()
-    (app / "package.json").write_text(
-        json.dumps({"scripts": {"start": "x", "build": "head -c 900M /dev/zero >filling"}})
-    )
+    (app / "package.json").write_text(json.dumps({"scripts": {"start": "x", "build": command}}))
+    return app
+
+
+async def test_a_full_disk_is_called_that(tmp_path: Path) -> None:
+    app = app_that_builds_by(tmp_path, "head -c 900M /dev/zero >filling")
     async with real_host(tmp_path) as host:
         failure, watch = await host.build(app, slot=SLOT, disk_mib=128)
     assert isinstance(failure, Failure)
-    assert failure.code == "build:disk_full", (failure, watch.lines)
+    assert (failure.code, failure.phase) == ("build:disk_full", "building"), (failure, watch.lines)
+
+
+async def test_memory_that_does_not_suffice_is_called_that(tmp_path: Path) -> None:
+    app = app_that_builds_by(tmp_path, "tail /dev/zero")  # keeps the last line, which never ends
+    async with real_host(tmp_path) as host:
+        failure, watch = await host.build(app, slot=SLOT, memory_mib=320)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.phase) == ("build:out_of_memory", "building"), (failure, watch.lines)
+    assert failure.message == "the builder's memory did not suffice for: tail /dev/zero"
+
+
+async def test_time_that_ran_out_is_called_that_with_the_command_it_went_to(tmp_path: Path) -> None:
+    app = app_that_builds_by(tmp_path, "echo begun; sleep 600")
+    began = time.monotonic()
+    async with real_host(tmp_path) as host:
+        failure, watch = await host.build(app, slot=SLOT, timeout_s=40)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.phase) == ("build:timeout", "building"), (failure, watch.lines)
+    assert "begun" in watch.lines
+    assert failure.message == "the build ran out of time in: echo begun; sleep 600"
+    assert time.monotonic() - began < 60
