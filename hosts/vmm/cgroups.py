@@ -6,6 +6,7 @@ remembers. The instance id is in every path.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -18,6 +19,7 @@ from hosts.vmm.protocol import VmmError
 log = logging.getLogger(__name__)
 
 CONTROLLERS = ("memory", "cpu", "pids", "io")
+IO_FILES = ("io.", "blkio.")
 V1_NAMES = {"blkio": "io"}  # where version 1 has another word for a controller
 PERIOD_US = 100_000
 REMOVE_TIMEOUT_S = 2.0
@@ -148,8 +150,19 @@ def _make(hierarchy: _Hierarchy, path: Path, limits: Limits) -> None:
             _enable(above, hierarchy.controllers)
     path.mkdir(exist_ok=True)
     for file, value in _settings(hierarchy, limits):
-        with (path / file).open("a") as setting:  # one device a write, and each write is a setting of its own
-            setting.write(value)
+        try:
+            with (path / file).open("a") as setting:  # one device a write, and each write is a setting of its own
+                setting.write(value)
+        except OSError as e:
+            if not file.startswith(IO_FILES):
+                raise
+            _say_unlimited(value.split()[0], e.strerror or str(e))
+
+
+@functools.cache
+def _say_unlimited(device: str, why: str) -> None:
+    """Once each: some drivers know no such limit, and that is no reason to run nothing on their disks."""
+    log.warning("disk %s: the kernel takes no limit for it (%s); machines use it without one", device, why)
 
 
 def _usable(hierarchy: _Hierarchy) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hosts.agent import fleet
 from hosts.agent.fleet import HostFull, Slots, SpecDiffers
 from hosts.wire.spec import Policy
+from hosts.wire.states import MachineState
 from tests.hosts.agent.rig import ID, Rig, spec
 
 
@@ -63,6 +64,21 @@ async def test_a_host_without_room_refuses_and_keeps_nothing(rig: Rig, monkeypat
         await rig.fleet.create(spec())
     assert rig.fleet.all() == []
     assert rig.slots.used == frozenset()
+
+
+async def test_room_on_the_disk_is_promised_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted_mib: list[int] = []
+    monkeypatch.setattr(fleet, "require_free", lambda _, size: wanted_mib.append(size >> 20))
+    boots = rig.parts.limits.cold_boots
+    await boots.acquire()
+    await boots.acquire()
+    made = [(await rig.fleet.create(spec(digit * 32)))[0] for digit in "12"]
+    boots.release()
+    boots.release()
+    for machine in made:
+        await rig.settle(machine, MachineState.RUNNING)
+    await rig.machine("3" * 32)
+    assert wanted_mib == [72, 72 + 64, 72], "what was promised, until its memory file is there"
 
 
 def test_when_all_slots_are_taken_the_host_is_full() -> None:

@@ -95,6 +95,29 @@ def test_a_disk_is_named_whole_and_none_where_there_is_none(tmp_path: Path) -> N
     assert device_of(Path("/proc/self")) is None
 
 
+@pytest.mark.root
+def test_a_disk_that_knows_no_limit_is_used_without_one(instance: str, caplog: pytest.LogCaptureFixture) -> None:
+    cgroups = Cgroups.detect(instance)
+    cgroups.make("tiny", replace(LIMITS, devices=frozenset({"4095:1"})))
+    cgroups.remove("tiny")
+    assert "disk 4095:1: the kernel takes no limit for it" in caplog.text
+
+
+@pytest.mark.root
+def test_who_takes_more_memory_than_it_may_is_ended_and_nobody_else(instance: str) -> None:
+    cgroups = Cgroups.detect(instance)
+    cgroups.make("tiny", LIMITS)
+    fill = "read _; exec head -c 200M /dev/zero | tail"  # tail keeps the last line, which does not end
+    try:
+        with subprocess.Popen(["sh", "-c", fill], stdin=subprocess.PIPE, text=True) as process:
+            cgroups.admit("tiny", process.pid)
+            process.communicate("\n", timeout=30)
+            assert process.returncode in (-9, 128 + 9)
+    finally:
+        cgroups.remove("tiny")
+        cgroups.remove_parent()
+
+
 def fake_host(root: Path, version: int) -> Path:
     """A mounts file and the trees it speaks of."""
     if version == 2:
