@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hosts.net.addresses import machine_uid
+from hosts.vmm.console import CONSOLE_BYTES
 from hosts.vmm.launch import TASKS
 from hosts.vmm.process import record_of
 from hosts.vmm.protocol import Disk, StateRefused, VmmError
@@ -21,6 +22,7 @@ from tests.hosts.tiny_machine import BOOT_TIMEOUT_S, MEMORY_MIB, MakeMachine, Ti
 
 MIB = 1 << 20
 GONE_TIMEOUT_S = 5.0
+FLOOD_S = 3.0
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 
@@ -134,6 +136,17 @@ async def test_root_in_the_guest_cannot_write_the_images_it_was_given(
         if fd.readlink().name in {"base", "release"}:
             flags = Path(f"/proc/{vm.record.pid}/fdinfo/{fd.name}").read_text().split("flags:\t")[1].split()[0]
             assert int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+async def test_a_guest_that_floods_its_console_costs_no_memory_and_little_time(make_machine: MakeMachine) -> None:
+    machine = await make_machine()
+    vm = await machine.boot()
+    await machine.ask("(while true; do cat /bin/busybox; done) >/dev/ttyS0 2>&1 </dev/null &")
+    began = time.process_time()
+    await asyncio.sleep(FLOOD_S)
+    assert time.process_time() - began < FLOOD_S / 5
+    assert CONSOLE_BYTES / 2 < len(vm.console_tail()) <= CONSOLE_BYTES
+    assert await machine.count() == 1, "and it is still a guest like any other"
 
 
 async def test_a_saved_machine_goes_on_in_another_process(make_machine: MakeMachine) -> None:
