@@ -42,9 +42,10 @@ def idle(footprint: Footprint, name: str, window_s: float) -> None:
     """Processor time in a window in which nobody asks for anything, and memory at its end."""
     began, cpu = time.monotonic(), footprint.cpu_s()
     time.sleep(window_s)
-    used = (footprint.cpu_s() - cpu) * 60 / (time.monotonic() - began)
+    minutes = (time.monotonic() - began) / 60
+    used = {kind: round((now - cpu.get(kind, 0)) / minutes, 2) for kind, now in footprint.cpu_s().items()}
     memory = footprint.memory_mib()
-    figure(f"{name}.cpu", "s/min", [used])
+    figure(f"{name}.cpu", "s/min", [sum(used.values())], by=used)
     figure(f"{name}.memory", "MiB", [sum(memory.values())], by=memory)
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -85,9 +85,12 @@ class Footprint:
         ours = [pid for pid in pids if is_service(self.instance, pid) or is_machine(self.instance, pid)]
         return {pid: name for pid in ours if pid != os.getpid() and (name := _name(pid))}
 
-    def cpu_s(self) -> float:
-        """Processor time of all of them so far, that of ended children included."""
-        return sum(_cpu_s(pid) for pid in self.processes())
+    def cpu_s(self) -> dict[str, float]:
+        """Processor time so far by kind of process, that of ended children included."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for pid, name in self.processes().items():
+            found[name] += _cpu_s(pid)
+        return dict(found)
 
     def memory_mib(self) -> dict[str, float]:
         """Resident memory by kind of process; what several share is divided among them (PSS)."""
