@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.box.instance import Instance
+from tests.bench import footprint as footprint_module
 from tests.bench.footprint import AGENT, Footprint, Held, allocated_bytes
 from tests.bench.report import figure, percentile
 from tests.bench.soak import check_disk
@@ -39,7 +40,9 @@ def test_what_is_held_more_than_before_is_named() -> None:
 
 
 @pytest.mark.root
-def test_a_box_is_told_from_the_rest_of_the_machine_and_measured(tmp_path: Path) -> None:
+def test_a_box_is_told_from_the_rest_of_the_machine_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process with the settings of a host agent stands for a box of its own."""
     instance = Instance.of(tmp_path)
     (tmp_path / "var/host").mkdir(parents=True)
@@ -60,6 +63,8 @@ def test_a_box_is_told_from_the_rest_of_the_machine_and_measured(tmp_path: Path)
             assert footprint.memory_mib()[AGENT] > 30
             held = footprint.held()
             assert (held.processes, held.threads, held.namespaces, held.files) == (1, 1, 0, 0)
+            monkeypatch.setattr(footprint_module, "POLL_S", 0.01)
+            assert footprint.held_at_rest() == held
             (tmp_path / "var/host/file").touch()
             assert {k: n for k, n in footprint.held().since(held).items() if n} == {"files": 1}
         finally:

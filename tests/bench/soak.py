@@ -62,14 +62,14 @@ def run(box: Box, *, cycles: int) -> None:
         for _ in range(min(WARM_UP, cycles)):
             expected += 1
             wrong += _cycle(box, url) != expected
-        held, memory, seconds = footprint.held(), footprint.agent_memory_kib(), []
+        held, memory, seconds = footprint.held_at_rest(), footprint.agent_memory_kib(), []
         for _ in range(cycles):
             expected += 1
             began = time.monotonic()
             wrong += _cycle(box, url) != expected
             seconds.append(time.monotonic() - began)
         figure("soak.cycle", "s", seconds, note="pause, suspend, first byte of the wake; two API calls and a request")
-        for kind, more in footprint.held().since(held).items():
+        for kind, more in footprint.held_at_rest().since(held).items():
             figure(f"soak.leaked.{kind}", "count", [more], before=getattr(held, kind))
         figure("soak.leaked.agent_memory", "KiB", [footprint.agent_memory_kib() - memory], before=memory)
         figure("soak.count_wrong", "count", [wrong], wakes=cycles + min(WARM_UP, cycles))
