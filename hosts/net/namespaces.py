@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -25,6 +26,8 @@ ENTRY_THREADS = 4
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND = 0x1000
+_MS_REC = 0x4000
+_MS_SHARED = 1 << 20
 _MNT_DETACH = 2
 _TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
@@ -43,6 +46,7 @@ def create(name: str) -> None:
     FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
     if exists(name):
         return
+    _keep_folder_deletable()
     path.touch(mode=0o444)
     failures: list[OSError] = []
 
@@ -67,7 +71,13 @@ def delete(name: str) -> None:
     path = FOLDER / name
     while exists(name):  # several mounts may be stacked where two creators raced
         _check(_libc.umount2(os.fsencode(path), _MNT_DETACH), "umount")
-    path.unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as e:
+        # Somebody laid a mount over the folder after all, and the namespace is pinned below it too, out of reach. An
+        # empty namespace stays until the host restarts; its name is free to be used again.
+        if e.errno != errno.EBUSY:
+            raise
 
 
 def exists(name: str) -> bool:
@@ -131,6 +141,17 @@ def make_persistent_tap(tap: str, uid: int) -> None:
         fcntl.ioctl(fd, _TUNSETPERSIST, 1)
     finally:
         os.close(fd)
+
+
+def _keep_folder_deletable() -> None:
+    """Make the folder a shared mount point, as the first `ip netns add` on a host does by laying a copy of it over
+    itself: by then no namespace of ours may be in it, or it would be pinned in both and could not be deleted.
+    """
+    folder = os.fsencode(FOLDER)
+    is_one = _libc.mount(b"none", folder, b"none", _MS_SHARED | _MS_REC, None) == 0
+    if not is_one and not any(exists(path.name) for path in FOLDER.iterdir()):
+        _check(_libc.mount(folder, folder, b"none", _MS_BIND | _MS_REC, None), "mount")
+        _check(_libc.mount(b"none", folder, b"none", _MS_SHARED | _MS_REC, None), "mount")
 
 
 def _enter_and_do(namespace: int, work: Callable[[], T]) -> T:

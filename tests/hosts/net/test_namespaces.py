@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,43 @@ def test_a_namespace_is_made_once_and_deleted_whole(name: str) -> None:
     namespaces.delete(name)
     namespaces.delete(name)
     assert not (namespaces.FOLDER / name).exists()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As on a host that was just started: nobody has made a namespace yet."""
+    monkeypatch.setattr(namespaces, "FOLDER", tmp_path / "netns")
+    yield tmp_path / "netns"
+    for path in (tmp_path / "netns", tmp_path / "netns/bw-ours"):  # what lies on top first
+        while subprocess.run(["umount", "--lazy", path], capture_output=True, check=False).returncode == 0:
+            pass
+
+
+def add_as_ip_does(folder: Path) -> None:
+    """What `ip netns add` does to its folder (iproute2, ip/ipnetns.c), before it makes a namespace."""
+    shared = subprocess.run(["mount", "--make-rshared", folder], capture_output=True, check=False)
+    if shared.returncode != 0:
+        subprocess.run(["mount", "--rbind", folder, folder], check=True)
+        subprocess.run(["mount", "--make-rshared", folder], check=True)
+
+
+def test_somebody_elses_first_namespace_does_not_pin_ours(folder: Path) -> None:
+    namespaces.create("bw-ours")
+    add_as_ip_does(folder)
+    namespaces.delete("bw-ours")
+    assert list(folder.iterdir()) == []
+
+
+def test_one_that_is_pinned_out_of_reach_is_no_obstacle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "_keep_folder_deletable", lambda: None)  # as an earlier version left it
+    namespaces.create("bw-ours")
+    add_as_ip_does(folder)
+    for _ in range(2):
+        namespaces.delete("bw-ours")
+        assert not namespaces.exists("bw-ours")
+        namespaces.create("bw-ours")
+        assert namespaces.exists("bw-ours")
+    namespaces.delete("bw-ours")
 
 
 def test_a_leftover_of_the_name_is_no_namespace_and_no_obstacle(name: str) -> None:
