@@ -62,7 +62,7 @@ class Footprint:
     def held(self) -> Held:
         """Everything that is counted."""
         agent = self.agent()
-        names = namespaces.names(namespace_prefix(self.instance.id))
+        names = [name for name in namespaces.names(namespace_prefix(self.instance.id)) if namespaces.exists(name)]
         return Held(
             processes=len(self.processes()),
             descriptors=len(list((agent / "fd").iterdir())),
