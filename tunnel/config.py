@@ -63,6 +63,13 @@ def edge_config(environ: Mapping[str, str]) -> EdgeConfig:
         limits=Limits(
             wake_timeout_s=float(_number(environ, "BURROW_EDGE_WAKE_TIMEOUT_S", int(defaults.wake_timeout_s), 30, 600)),
             max_waiters=_number(environ, "BURROW_EDGE_MAX_WAITERS", defaults.max_waiters, 1, 100_000),
+            max_waiters_in_all=_number(
+                environ, "BURROW_EDGE_MAX_WAITERS_IN_ALL", defaults.max_waiters_in_all, 1, 100_000
+            ),
+            waiting_mib=_number(environ, "BURROW_EDGE_WAITING_MIB", defaults.waiting_mib, 1, 65536),
+            waiting_mib_in_all=_number(
+                environ, "BURROW_EDGE_WAITING_MIB_IN_ALL", defaults.waiting_mib_in_all, 1, 65536
+            ),
             drain_s=float(_number(environ, "BURROW_EDGE_DRAIN_S", int(defaults.drain_s), 0, 3600)),
         ),
         metrics=_loopback(environ, "BURROW_EDGE_METRICS"),

@@ -38,5 +38,5 @@ def test_statuses_without_a_page_are_one_line_of_text() -> None:
 
 def test_every_code_of_a_stream_has_a_status_and_strange_ones_are_the_backends() -> None:
     assert status_of(Code.WAKE_TIMEOUT) == 503
-    assert status_of("tunnel:timeout") == 504
+    assert status_of("tunnel:timeout") == 503
     assert status_of("news:from_the_future") == 502

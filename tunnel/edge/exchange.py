@@ -16,6 +16,7 @@ from tunnel.edge.limits import CONTINUE_AFTER_S, MAX_INTERIM_RESPONSES
 from tunnel.edge.pages import Problem, problem_of
 from tunnel.edge.pipes import Pipe
 from tunnel.edge.upgraded import Upgraded
+from tunnel.edge.waiting import Held, keep
 from tunnel.edge.wake import leaves_asleep
 from tunnel.proto.body import Body, CloseBody, LengthBody, NoBody
 from tunnel.proto.chunked import ChunkedBody
@@ -52,6 +53,7 @@ class Exchange:
     _body: Body = _NO_BODY
     _opening: asyncio.Task[None] | None = None
     _continue_timer: asyncio.TimerHandle | None = None
+    _held: Held | None = None  # of the request's body, until there is a pipe
     _continued = False  # the client was told to go on with its body
     _interim = 0
     _pipe: Pipe | None = None
@@ -74,7 +76,6 @@ class Exchange:
         self._started = core.time()
         self._leaves_asleep = leaves_asleep(route, head)
         self._may_wake = route.may_wake and not self._leaves_asleep
-        self._held: list[bytes] = []  # of the request's body, until there is a pipe
         self._close = not head.keeps_alive
 
     # From the client
@@ -111,18 +112,21 @@ class Exchange:
         pipe = self._pipe
         try:
             out, rest = self._body.feed(data)
+            if pipe is None:
+                self._held = keep(self._held, out, self._core.streams.room, self._route.machine)
         except BadBody as e:
             self.fail(Problem(400, "request:body", f"The body's framing is broken: {e}."))
+            return
+        except Refused as e:
+            self.fail(problem_of(e, self._leaves_asleep))
             return
         if self._body.done:
             self.wants_data = False
             self.waits_since = self._core.now if self._at is _At.HEAD else 0.0
         if pipe is not None:
             pipe.transport.writelines(out)
-        else:
-            self._held += out
-            if self.wants_data:
-                self._conn.hold(Hold.OPENING)
+        elif self.wants_data:
+            self._conn.hold(Hold.OPENING)
         if rest:
             self._conn.read_ahead(rest)
 
@@ -189,9 +193,8 @@ class Exchange:
         pipe.owner = self
         expect = self._head.fields.expect_continue and not self._continued and self.wants_data
         data = request_head(self._head, self._forwarding, expect_continue=expect)
-        if self._held:
-            held, self._held = self._held, []
-            pipe.transport.writelines([data, *held])
+        if self._held is not None:
+            pipe.transport.writelines([data, *self._held.take()])
         else:
             pipe.transport.write(data)
         if not self.wants_data:
@@ -384,6 +387,8 @@ class Exchange:
 
     def _over(self, status: int, code: str) -> None:
         self._at = _At.OVER
+        if self._held is not None:
+            self._held.take()
         if self._continue_timer is not None:
             self._continue_timer.cancel()
         self._core.activity.end(self._route.machine)

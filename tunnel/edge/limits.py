@@ -44,6 +44,7 @@ CONTROL_HELLO_S = 10.0
 CONTROL_TABLE_S = 60.0
 CONTROL_CONNECTIONS = 512
 
+MIB = 1024 * 1024
 SWEEP_EVERY_S = 1.0  # how coarse the deadlines above are
 
 
@@ -53,4 +54,7 @@ class Limits:
 
     wake_timeout_s: float = 60.0  # from a request to its open stream
     max_waiters: int = 512  # requests that wait for streams to one machine
+    max_waiters_in_all: int = 4096  # and to all of them; below the data connections a host allows
+    waiting_mib: int = 32  # of bodies held for the waiters of one machine
+    waiting_mib_in_all: int = 256
     drain_s: float = 30.0  # what is in flight at SIGTERM may take so long

@@ -28,7 +28,7 @@ STATUSES = {
     Code.APP_REFUSED: 502,
     Code.HOST_BUSY: 503,
     Code.TUNNEL_NO_HOST: 503,
-    Code.TUNNEL_TIMEOUT: 504,
+    Code.TUNNEL_TIMEOUT: 503,  # the app has seen nothing of the request yet
     Code.TUNNEL_BROKEN: 502,
 }
 

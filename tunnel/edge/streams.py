@@ -1,17 +1,18 @@
 """Opens streams: takes a data connection of a host, writes OPEN, waits for OPENED.
 
-The waits are bounded in time and, per machine, in number. A data connection that dies before it answered is replaced:
-nothing of the request was on it yet.
+The waits are bounded in time, and in number by the waiting room. A data connection that dies before it answered is
+replaced: nothing of the request was on it yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import contextlib
 
 from tunnel.edge.hosts import Hosts
 from tunnel.edge.limits import OPEN_ATTEMPTS, Limits
 from tunnel.edge.pipes import Pipe
+from tunnel.edge.waiting import WaitingRoom
 from tunnel.proto.lines import LineBuffer
 from tunnel.wire import Code, Open, Refused, ToMachine, WireError, check_opened
 
@@ -22,26 +23,21 @@ class Streams:
     def __init__(self, hosts: Hosts, limits: Limits) -> None:
         self._hosts = hosts
         self._limits = limits
-        self._waiting: Counter[str] = Counter()
+        self.room = WaitingRoom(limits)
 
     async def open(self, host_id: str, wanted: Open) -> tuple[Pipe, bytes]:
         """An open pipe, and what already came through it; Refused if there is none in time."""
-        key = wanted.to.machine if isinstance(wanted.to, ToMachine) else f"host {host_id}"
-        if self._waiting[key] >= self._limits.max_waiters:
-            raise Refused(Code.WAKE_QUEUE_FULL, "queue", f"{self._limits.max_waiters} requests are waiting already.")
-        self._waiting[key] += 1
         phase = _Phase()
-        try:
-            async with asyncio.timeout(self._limits.wake_timeout_s):
-                return await self._open(host_id, wanted, phase)
-        except TimeoutError:
-            code = Code.WAKE_TIMEOUT if phase.name == "wake" else Code.TUNNEL_TIMEOUT
-            message = f"No answer after {self._limits.wake_timeout_s:g} s."
-            raise Refused(code, phase.name, message) from None
-        finally:
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key]
+        # Control's streams to a host's API are few, and must get through while visitors fill the room.
+        place = self.room.place(wanted.to.machine) if isinstance(wanted.to, ToMachine) else contextlib.nullcontext()
+        with place:
+            try:
+                async with asyncio.timeout(self._limits.wake_timeout_s):
+                    return await self._open(host_id, wanted, phase)
+            except TimeoutError:
+                code = Code.WAKE_TIMEOUT if phase.name == "wake" else Code.TUNNEL_TIMEOUT
+                message = f"No answer after {self._limits.wake_timeout_s:g} s."
+                raise Refused(code, phase.name, message) from None
 
     def waiting(self) -> int:
         """Streams asked for and not open yet."""
