@@ -13,8 +13,18 @@ import uvloop
 
 from hosts.agent.start import running
 from hosts.config import ConfigError, HostConfig
+from tunnel.dial.table import Row, answer, rows
 
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h: starting again will not help
+USAGE = """usage: python -m hosts [--help | --limits]
+
+The host agent, until SIGTERM or SIGINT; machines run on. Its settings come from the environment; deploy/env describes
+each. --limits prints the table as Markdown."""
+
+
+def limits() -> list[Row]:
+    """Every limit of a host agent, of its machines, and of the tunnel's dialing side."""
+    return [row for package in ("hosts", "tunnel.dial") for row in rows(package)]
 
 
 def set_up_logs() -> None:
@@ -59,6 +69,8 @@ async def serve(config: HostConfig) -> None:
 
 def main() -> int:
     """Parse the environment and run."""
+    if sys.argv[1:]:
+        return answer(sys.argv[1:], USAGE, limits)
     set_up_logs()
     try:
         config = HostConfig.from_env(os.environ)

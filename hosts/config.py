@@ -19,7 +19,7 @@ Accelerator = Literal["auto", "tcg", "kvm"]
 
 MIN_TOKEN_CHARS = 16
 # A Unix socket's path must fit sockaddr_un, and machine folders hold QMP sockets under this one.
-MAX_HOST_DIR_CHARS = 50
+MAX_HOST_DIR_CHARS = 50  # BURROW_HOST_DIR
 
 _INSTANCE = re.compile(r"[0-9a-f]{6}")
 _HOST_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")

@@ -11,14 +11,28 @@ import sys
 import structlog
 import uvloop
 
-from tunnel.config import ConfigError, EdgeConfig, edge_config
+from tunnel.config import LIMITS, ConfigError, EdgeConfig, edge_config
+from tunnel.dial.table import Row, answer, rows
 from tunnel.edge.server import running
 
 EX_CONFIG = 78
+USAGE = """usage: python -m tunnel [--help | --limits]
+
+One edge worker, until SIGTERM or SIGINT. Its settings come from the environment, those named BURROW_ below among them;
+deploy/env describes each. --limits prints the table as Markdown."""
+
+
+def limits() -> list[Row]:
+    """Every limit of an edge, and of whoever speaks to one."""
+    settings = ("tunnel.edge.limits", "Limits", {name: variable for name, (variable, _, _) in LIMITS.items()})
+    packages = ("tunnel.edge", "tunnel.proto", "tunnel.wire", "tunnel.client")
+    return [row for package in packages for row in rows(package, settings=settings)]
 
 
 def main() -> int:
     """Run an edge with the settings of this process's environment."""
+    if sys.argv[1:]:
+        return answer(sys.argv[1:], USAGE, limits)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

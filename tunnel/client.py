@@ -30,8 +30,8 @@ from tunnel.wire import (
     decode_published,
 )
 
-CONNECT_TIMEOUT_S = 2.0  # a local Unix socket
-SEND_BLOCK_BYTES = 256 * 1024
+CONNECT_TIMEOUT_S = 2.0  # control to an edge: a local Unix socket
+SEND_BLOCK_BYTES = 256 * 1024  # of a body to a host, at a time
 MAX_ANSWER_BYTES = 64 * 1024 * 1024  # of request_host; longer answers are for stream_host
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunnel.edge.limits import Limits
@@ -16,6 +16,21 @@ from tunnel.edge.limits import Limits
 MIN_TOKEN_CHARS = 32
 SAMPLE_TOKENS = re.compile(r"(?i)change.?me|example|sample|secret|password|(.)\1{15}")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+# Of each field of `Limits`: its variable, the least and the most.
+LIMITS = {
+    "wake_timeout_s": ("BURROW_EDGE_WAKE_TIMEOUT_S", 30, 600),
+    "max_waiters": ("BURROW_EDGE_MAX_WAITERS", 1, 100_000),
+    "max_waiters_in_all": ("BURROW_EDGE_MAX_WAITERS_IN_ALL", 1, 100_000),
+    "waiting_mib": ("BURROW_EDGE_WAITING_MIB", 1, 65_536),
+    "waiting_mib_in_all": ("BURROW_EDGE_WAITING_MIB_IN_ALL", 1, 65_536),
+    "max_connections": ("BURROW_EDGE_MAX_CONNECTIONS", 1, 1_000_000),
+    "head_deadline_s": ("BURROW_EDGE_HEAD_DEADLINE_S", 1, 600),
+    "client_idle_s": ("BURROW_EDGE_CLIENT_IDLE_S", 1, 3600),
+    "body_silence_s": ("BURROW_EDGE_BODY_SILENCE_S", 1, 86_400),
+    "write_stall_s": ("BURROW_EDGE_WRITE_STALL_S", 1, 86_400),
+    "response_head_s": ("BURROW_EDGE_RESPONSE_HEAD_S", 1, 86_400),
+    "drain_s": ("BURROW_EDGE_DRAIN_S", 0, 3600),
+}
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -49,7 +64,6 @@ def edge_config(environ: Mapping[str, str]) -> EdgeConfig:
     if not _DOMAIN.fullmatch(domain):
         raise ConfigError("BURROW_PREVIEW_DOMAIN: wanted a domain name")
     http = _address(environ, "BURROW_EDGE_HTTP")
-    defaults = Limits()
     return EdgeConfig(
         name=name,
         http=http,
@@ -60,20 +74,17 @@ def edge_config(environ: Mapping[str, str]) -> EdgeConfig:
         preview_domain=domain,
         public_ports=frozenset(_numbers(environ, "BURROW_EDGE_PUBLIC_PORTS", at_most=65535)),
         trusted_proxies=frozenset(_ip(part) for part in _parts(environ, "BURROW_EDGE_TRUSTED_PROXIES")),
-        limits=Limits(
-            wake_timeout_s=float(_number(environ, "BURROW_EDGE_WAKE_TIMEOUT_S", int(defaults.wake_timeout_s), 30, 600)),
-            max_waiters=_number(environ, "BURROW_EDGE_MAX_WAITERS", defaults.max_waiters, 1, 100_000),
-            max_waiters_in_all=_number(
-                environ, "BURROW_EDGE_MAX_WAITERS_IN_ALL", defaults.max_waiters_in_all, 1, 100_000
-            ),
-            waiting_mib=_number(environ, "BURROW_EDGE_WAITING_MIB", defaults.waiting_mib, 1, 65536),
-            waiting_mib_in_all=_number(
-                environ, "BURROW_EDGE_WAITING_MIB_IN_ALL", defaults.waiting_mib_in_all, 1, 65536
-            ),
-            drain_s=float(_number(environ, "BURROW_EDGE_DRAIN_S", int(defaults.drain_s), 0, 3600)),
-        ),
+        limits=_limits(environ),
         metrics=_loopback(environ, "BURROW_EDGE_METRICS"),
     )
+
+
+def _limits(environ: Mapping[str, str]) -> Limits:
+    limits = Limits()
+    for name, (variable, least, most) in LIMITS.items():
+        default = getattr(limits, name)
+        limits = replace(limits, **{name: type(default)(_number(environ, variable, int(default), least, most))})
+    return limits
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:

@@ -12,15 +12,15 @@ from hosts.wire.allowlist import ALLOW_MAX, checked
 from hosts.wire.commands import BuildSpec
 from hosts.wire.spec import Egress, MachineSpec, Policy
 
-MEMORY_MIB = range(64, 65_537)
-DISK_MIB = range(64, 1_048_577)
+MEMORY_MIB = range(64, 65_537)  # of a machine
+DISK_MIB = range(64, 1_048_577)  # of a machine
 VCPUS = range(1, 33)
 PORTS = range(1, 65_536)
-PERIOD_S = range(31 * 24 * 3600)
-BUILD_TIMEOUT_S = range(1, 4 * 3600 + 1)
-MAX_COMMAND_CHARS = 32 * 1024
-MAX_VARIABLES = 1000
-MAX_VARIABLES_CHARS = 256 * 1024
+PERIOD_S = range(31 * 24 * 3600)  # idle period, and how long paused before suspended
+BUILD_TIMEOUT_S = range(1, 4 * 3600 + 1)  # that a build may be given
+MAX_COMMAND_CHARS = 32 * 1024  # an app's command
+MAX_VARIABLES = 1000  # of an app's environment
+MAX_VARIABLES_CHARS = 256 * 1024  # all of them together
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BUILD_ID = re.compile(r"[0-9a-f]{32}")

@@ -24,11 +24,11 @@ from tunnel.tasks import spawn
 
 log = structlog.get_logger(__name__)
 
-MAX_SOURCE_BYTES = 512 * 1024 * 1024
+MAX_SOURCE_BYTES = 512 * 1024 * 1024  # of a build's source
 MAX_BUILDS = 64  # kept at a time, finished ones included
-MAX_LINES = 20_001
-MAX_LINES_PER_REPORT = 1000
-CANCEL_TIMEOUT_S = 20.0
+MAX_LINES = 20_001  # of a build's log
+MAX_LINES_PER_REPORT = 1000  # the next report goes on
+CANCEL_TIMEOUT_S = 20.0  # a cancelled build may take to end
 
 
 class SourceTooLarge(Exception):  # noqa: N818 - reads as the fact it states

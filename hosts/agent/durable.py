@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCRIBE_THREADS = 8
+SCRIBE_THREADS = 8  # that write and fsync
 
 
 class Scribe:

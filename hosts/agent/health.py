@@ -7,9 +7,9 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
-ATTEMPT_TIMEOUT_S = 20.0  # the first request of a Python app under TCG imports half the world
-RETRY_S = 0.1
-MAX_STATUS_LINE_BYTES = 4096
+ATTEMPT_TIMEOUT_S = 20.0  # one attempt; the first request of a Python app under TCG imports half the world
+RETRY_S = 0.1  # between attempts
+MAX_STATUS_LINE_BYTES = 4096  # of the app's first answer
 
 
 @dataclass(frozen=True, slots=True)

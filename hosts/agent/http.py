@@ -22,17 +22,17 @@ from hosts.wire.commands import ErrorBody
 
 log = structlog.get_logger(__name__)
 
-HEAD_TIMEOUT_S = 10.0
-BODY_IDLE_TIMEOUT_S = 30.0
-ANSWER_TIMEOUT_S = 30.0
-MAX_HEAD_BYTES = 16 * 1024
-MAX_HEADERS = 100
-MAX_JSON_BYTES = 1024 * 1024
+HEAD_TIMEOUT_S = 10.0  # a request's head to the agent's API
+BODY_IDLE_TIMEOUT_S = 30.0  # no byte of a body that is wanted
+ANSWER_TIMEOUT_S = 30.0  # control takes nothing of an answer
+MAX_HEAD_BYTES = 16 * 1024  # of a request to the agent's API
+MAX_HEADERS = 100  # of a request to the agent's API
+MAX_JSON_BYTES = 1024 * 1024  # of a JSON body
 READ_BYTES = 64 * 1024
-LINGER_S = 2.0
-MAX_LINGER_BYTES = 4 * 1024 * 1024
-MAX_CONNECTIONS = 128
-BACKLOG = 64
+LINGER_S = 2.0  # reading off a body nobody wants
+MAX_LINGER_BYTES = 4 * 1024 * 1024  # and at most so much of it
+MAX_CONNECTIONS = 128  # to the agent's API
+BACKLOG = 64  # connections the kernel holds until they are accepted
 
 
 class ApiError(Exception):

@@ -23,8 +23,8 @@ from tunnel.tasks import spawn
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.25
-RELIEF_TIMEOUT_S = 30.0
+TICK_S = 0.25  # between looks who is idle
+RELIEF_TIMEOUT_S = 30.0  # a start that needs memory waits for others to be suspended
 MAX_FALLING_ASLEEP = 8  # machines being put to sleep at one time; the others wait for a later tick
 
 

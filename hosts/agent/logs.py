@@ -7,8 +7,8 @@ from collections import deque
 from hosts.agent.parts import Guest
 from hosts.guest.client import GuestError
 
-MAX_LINES = 2000
-TAIL_LINES = 40
+MAX_LINES = 2000  # of an app's log that are kept
+TAIL_LINES = 40  # of it in a report
 
 
 class LogRing:

@@ -39,7 +39,7 @@ from tunnel.tasks import spawn
 log = structlog.get_logger(__name__)
 
 BUSY_GRACE_S = 1.0  # an edge's word that a request has ended may be a moment behind the client's
-LET_GO_S = 5.0
+LET_GO_S = 5.0  # a resume under way when the agent ends may take
 IN_BETWEEN = frozenset({MachineState.BOOTING, MachineState.RESUMING})
 
 

@@ -31,10 +31,10 @@ from tunnel.tasks import spawn
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 8
+AT_ONCE = 8  # machines taken over at a time when the agent starts
 NETWORK_TRIES = 8  # over half a minute or so: what a busy host refuses now it has a little later
-NETWORK_RETRY_FIRST_S = 0.5
-NETWORK_RETRY_CAP_S = 15.0
+NETWORK_RETRY_FIRST_S = 0.5  # doubled each time
+NETWORK_RETRY_CAP_S = 15.0  # and no longer than this
 MEMORY_STATES = frozenset(
     {
         MachineState.RUNNING,

@@ -22,8 +22,8 @@ from hosts.wire.spec import MachineId, MachineSpec, Policy
 T = TypeVar("T")
 
 WIRE_VERSION = 1
-MAX_WAIT_S = 30.0
-API_WAKE_DEADLINE_S = 110.0
+MAX_WAIT_S = 30.0  # that a caller may ask to wait for a state
+API_WAKE_DEADLINE_S = 110.0  # a wake asked for through the API
 
 
 class Api:

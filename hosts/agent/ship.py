@@ -19,10 +19,10 @@ from hosts.wire.events import Event, EventAck, EventBatch
 
 log = structlog.get_logger(__name__)
 
-POST_TIMEOUT_S = 15.0
-RETRY_FIRST_S = 0.5
-RETRY_CAP_S = 30.0
-MAX_ANSWER_BYTES = 64 * 1024
+POST_TIMEOUT_S = 15.0  # one shipment of the journal to control
+RETRY_FIRST_S = 0.5  # doubled each time, with jitter
+RETRY_CAP_S = 30.0  # and no longer than this
+MAX_ANSWER_BYTES = 64 * 1024  # of control's answer
 
 
 class ShipError(Exception):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-SYNC_TIMEOUT_S = 5.0
-SUSPEND_RETRY_S = 60.0
+SYNC_TIMEOUT_S = 5.0  # flushing a guest's file systems before it sleeps
+SUSPEND_RETRY_S = 60.0  # after a suspend that failed
 
 
 class SuspendFailed(Exception):  # noqa: N818 - reads as the fact it states

@@ -53,7 +53,7 @@ from tunnel.dial import Dialer
 
 log = structlog.get_logger(__name__)
 
-SUSPENDS_AT_ONCE = 4
+SUSPENDS_AT_ONCE = 4  # the others wait, paused
 BUILD_CPUS = 2  # what one builder machine is given
 
 

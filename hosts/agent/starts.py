@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-HELLO_TIMEOUT_S = 120.0  # 1.5 s on an idle host under TCG, 30 s on one with a load of eight
-START_TIMEOUT_S = 30.0
-LISTEN_TIMEOUT_S = 120.0
-HEALTH_TIMEOUT_S = 60.0
-RESUME_TIMEOUT_S = 30.0  # milliseconds where nothing else goes on; giving up costs the guest its memory
+HELLO_TIMEOUT_S = 120.0  # a guest's boot; 1.5 s on an idle host under TCG, 30 s on one with a load of eight
+START_TIMEOUT_S = 30.0  # the guest agent takes to start the app's process
+LISTEN_TIMEOUT_S = 120.0  # the app takes to listen on a port
+HEALTH_TIMEOUT_S = 60.0  # and then to answer a request
+RESUME_TIMEOUT_S = 30.0  # a resume; milliseconds where nothing else goes on; giving up costs the guest its memory
 ENTROPY_BYTES = 32
 
-MAX_FAILED_STARTS = 3  # in a row, of a machine that once worked; then it is `failed`
+MAX_FAILED_STARTS = 3  # in a row, of a machine that once worked: it is `failed`
 HOST_FULL = "host:full"
-RETRY_FIRST_S = 1.0
-RETRY_CAP_S = 60.0
+RETRY_FIRST_S = 1.0  # after a failed start; doubled each time
+RETRY_CAP_S = 60.0  # and no longer than this
 RETRY_WAIT_S = 3.0  # a request waits for the back-off if no more than this is left of it
 
 

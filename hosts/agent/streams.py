@@ -28,12 +28,12 @@ from tunnel.wire import Code, Refused
 
 log = structlog.get_logger(__name__)
 
-WAKE_DEADLINE_S = 110.0  # below the dialer's own limit of 120 s, so that the refusal names the phase
-CONNECT_DEADLINE_S = 10.0
+WAKE_DEADLINE_S = 610.0  # a request's wake; above what an edge may be set to wait, below the dialer's own limit
+CONNECT_DEADLINE_S = 10.0  # an app that runs takes no connection: given up
 CONNECT_ATTEMPT_S = 1.0  # one unanswered handshake; a guest that died is noticed after at most this long
-CONNECT_RETRY_S = 0.02
+CONNECT_RETRY_S = 0.02  # between attempts
 EARLY_CONNECT_S = 1.0  # how long after the wake a handshake begun before it may still take
-HOST_CONNECT_TIMEOUT_S = 5.0
+HOST_CONNECT_TIMEOUT_S = 5.0  # to the agent's own API
 
 FindMachine = Callable[[MachineId], Machine | None]
 

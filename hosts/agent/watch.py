@@ -20,11 +20,11 @@ from hosts.vmm.protocol import Vm, VmmError
 
 log = structlog.get_logger(__name__)
 
-STAMP_EVERY_S = 2.0
-ROUND_EVERY_S = 10.0
-GUEST_TIMEOUT_S = 10.0
-MAX_MISSES = 4  # in a row; a guest under TCG on a busy host may well miss one
-ASKED_AT_ONCE = 8
+STAMP_EVERY_S = 2.0  # the agent notes that it lives
+ROUND_EVERY_S = 10.0  # running guests are asked whether they live
+GUEST_TIMEOUT_S = 10.0  # for their answer
+MAX_MISSES = 4  # in a row, and a guest is taken for dead; one under TCG on a busy host may well miss one
+ASKED_AT_ONCE = 8  # guests
 
 
 class AliveStamp:

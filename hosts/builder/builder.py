@@ -30,10 +30,10 @@ from hosts.wire.commands import BuildPhase, BuildSpec, BuiltImage, Failure
 from hosts.wire.spec import Egress, ImageDigest
 from tunnel.tasks import spawn
 
-HELLO_TIMEOUT_S = 90.0  # a cold kernel under TCG on a busy host
-END_TIMEOUT_S = 20.0
+HELLO_TIMEOUT_S = 90.0  # a builder's boot: a cold kernel under TCG on a busy host
+END_TIMEOUT_S = 20.0  # a builder's machine may take to end
 PACKING_MARGIN_S = 5.0  # the guest gives up this much before the host does, so that it can say in which command
-MAX_LINES = 20_000
+MAX_LINES = 20_000  # of a build's log that are taken
 MIB = 1 << 20
 ENTROPY_BYTES = 32
 EROFS_SUPERBLOCK_AT = 1024

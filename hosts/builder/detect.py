@@ -31,7 +31,7 @@ LOCK_FILES = {
     "pnpm-lock.yaml": "pnpm",
     "yarn.lock": "yarn",
 }
-MAX_NAMES_SHOWN = 12
+MAX_NAMES_SHOWN = 12  # files, in "nothing to run"
 
 Read = Callable[[str], str | None]
 

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import IO
 
-MAX_LINES = 20_000
-MAX_LINE_CHARS = 2000
+MAX_LINES = 20_000  # of a build's log
+MAX_LINE_CHARS = 2000  # of a line of it
 READ_BYTES = 65536
-POLL_S = 0.2
-FULL_BELOW_BYTES = 8 * 1024 * 1024
+POLL_S = 0.2  # between looks at a command's output
+FULL_BELOW_BYTES = 8 * 1024 * 1024  # free: a failed build is told that its disk is full
 NO_SPACE = "No space left on device"
 MEMORY_EVENTS = Path("/sys/fs/cgroup/build/memory.events")
 APP_ID = 1000

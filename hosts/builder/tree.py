@@ -11,11 +11,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-MAX_FILES = 200_000
-MAX_READ_BYTES = 512 * 1024
+MAX_FILES = 200_000  # of a source that are looked at
+MAX_READ_BYTES = 512 * 1024  # of one file, to find out what it is
 LFS_HEAD = b"version https://git-lfs.github.com/spec/v1\n"
 LFS_SIZES = range(len(LFS_HEAD), 1024)  # a pointer is three lines
-MAX_NAMED = 5
+MAX_NAMED = 5  # files, in a message
 SKIPPED = frozenset({"node_modules", ".git"})
 
 

@@ -26,8 +26,8 @@ CODES = frozenset(
 )
 EROFS_BLOCK_BYTES = 4096
 UNSENDABLE = re.compile("[\0\ud800-\udfff]")  # no command line holds the one, no UTF-8 the other
-MAX_COMMAND_CHARS = 4096
-MAX_MESSAGE_CHARS = 2000
+MAX_COMMAND_CHARS = 4096  # a built app's command
+MAX_MESSAGE_CHARS = 2000  # a builder's reason
 
 
 @dataclass(frozen=True, slots=True)

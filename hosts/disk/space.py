@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 # Kept aside for what runs already: sparse disks that fill, journals, device state of machines going to sleep.
-RESERVE_BYTES = 512 << 20
+RESERVE_BYTES = 512 << 20  # free disk that no new machine takes
 
 _BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system's own
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from hosts.disk.clone import clone
 
 MKFS = "/usr/sbin/mkfs.ext4"
-MKFS_TIMEOUT_S = 60.0
+MKFS_TIMEOUT_S = 60.0  # making a disk
 MIB = 1 << 20
-SIZES_MIB = range(8, (1 << 20) + 1)
+SIZES_MIB = range(8, (1 << 20) + 1)  # of a machine's disk
 
 # Raise it with any change of OPTIONS: templates are found by it.
 FORMAT = 1

@@ -12,12 +12,12 @@ from hosts.guest.lines import sanitise
 from hosts.wire.commands import Socket, Step
 
 PHASES = frozenset({"idle", "running", "backoff", "exited", "stopped"})
-MAX_SOCKETS = 64
-MAX_LINES = 2000
-MAX_STEPS = 16
-MAX_STEP_MS = 24 * 3600 * 1000
-MAX_PORT = 65535
-MAX_MESSAGE_CHARS = 500
+MAX_SOCKETS = 64  # listening in a guest, that are read
+MAX_LINES = 2000  # of its log, at a time
+MAX_STEPS = 16  # of one start
+MAX_STEP_MS = 24 * 3600 * 1000  # of one step
+MAX_PORT = 65535  # in a guest's answer
+MAX_MESSAGE_CHARS = 500  # of a guest's message
 
 
 class GuestError(Exception):

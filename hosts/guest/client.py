@@ -32,15 +32,15 @@ OpenSocket = Callable[[float], Awaitable[socket.socket]]
 WallClock = Callable[[], int]  # Unix time in milliseconds; read right before it is sent
 
 AGENT_PORT = 1
-CALL_TIMEOUT_S = 5.0
-CONNECT_TIMEOUT_S = 2.0
-HELLO_RETRY_S = 0.04
+CALL_TIMEOUT_S = 5.0  # a question to a guest agent, unless another is named
+CONNECT_TIMEOUT_S = 2.0  # to a guest agent
+HELLO_RETRY_S = 0.04  # between attempts to reach a guest that boots
 # While a guest boots its network is not there and a SYN is lost, to be sent again a second later: ask anew much sooner.
-HELLO_ATTEMPT_S = 0.25
+HELLO_ATTEMPT_S = 0.25  # one such attempt
 MARGIN_S = 2.0  # how much longer than the agent's own deadline an answer is waited for
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
-MAX_EXEC_OUTPUT_CHARS = 256 * 1024
-MAX_HOSTNAME_CHARS = 63
+MAX_ANSWER_BYTES = 8 * 1024 * 1024  # of a guest agent's answer
+MAX_EXEC_OUTPUT_CHARS = 256 * 1024  # of a command's output in a guest
+MAX_HOSTNAME_CHARS = 63  # of a guest
 
 __all__ = [
     "AGENT_PORT",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-MAX_LINE_CHARS = 2000
+MAX_LINE_CHARS = 2000  # of a log line as it is shown
 
 # Colours and styles only: dropped. Every other sequence (cursor, title, clipboard, links) is shown as what it is.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # rdtsc; shl rdx, 32; or rax, rdx; ret
 READ_COUNTER = bytes.fromhex("0f3148c1e2204809d0c3")
-MEASURE_S = 0.1
+MEASURE_S = 0.1  # measuring the processor's counter, once a boot of the host
 SAMPLES = 50
 # The command line is part of what a snapshot must match, so a fresh measurement this close to the kept one changes
 # nothing.

@@ -22,12 +22,12 @@ import dns.rrset
 
 from hosts.net.firewall import CLOSED_NETWORKS
 
-QUERY_MAX_BYTES = 512
+QUERY_MAX_BYTES = 512  # of a machine's DNS question
 UDP_MAX_BYTES = 512  # what every stub takes; we offer no EDNS
-CNAMES_MAX = 8
+CNAMES_MAX = 8  # followed for one name
 ADDRESSES_MAX = 16  # fit into UDP_MAX_BYTES behind any but the very longest name
 TTL_MIN_S = 5  # an answer with a shorter life, 0 included, lives this long
-TTL_MAX_S = 3600
+TTL_MAX_S = 3600  # an answer with a longer life lives this long
 
 _CLOSED = tuple(ipaddress.IPv4Network(network) for network in CLOSED_NETWORKS)
 

@@ -26,7 +26,7 @@ from hosts.wire.allowlist import AllowedName
 from hosts.wire.spec import Egress
 
 NFT = "/usr/sbin/nft"
-NFT_TIMEOUT_S = 10.0
+NFT_TIMEOUT_S = 10.0  # one change of the rules
 
 INSIDE_TABLE = "burrow"
 ALLOWED_SET = "allowed"

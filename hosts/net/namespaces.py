@@ -22,7 +22,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FOLDER = Path("/run/netns")  # where ip(8) keeps them, so `ip netns` shows ours
-ENTRY_THREADS = 4
+ENTRY_THREADS = 4  # that enter namespaces
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND = 0x1000

@@ -40,7 +40,7 @@ from hosts.wire.spec import Egress
 
 T = TypeVar("T")
 
-SET_UP_THREADS = 4
+SET_UP_THREADS = 4  # that set networks up
 IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 
 

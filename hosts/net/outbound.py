@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hosts.wire.commands import OutboundName
 
-NAMES_MAX = 256
+NAMES_MAX = 256  # in an app's egress log
 
 
 class Outbound:

@@ -32,13 +32,13 @@ log = structlog.get_logger(__name__)
 
 DNS_PORT = 53
 UPSTREAM_TIMEOUT_S = 3.0  # each server, before the next is tried
-IN_FLIGHT_MAX = 32
-RATE_PER_S = 50.0
-BURST = 100.0
-CONNECTIONS_MAX = 8
-CONNECTION_IDLE_S = 5.0
-CONNECTION_MAX_S = 30.0
-TCP_MAX_BYTES = 65_535
+IN_FLIGHT_MAX = 32  # DNS questions of one machine
+QUESTIONS_PER_S = 50.0  # of one machine, on average
+BURST = 100.0  # and so many at once
+CONNECTIONS_MAX = 8  # of one machine to its resolver
+CONNECTION_IDLE_S = 5.0  # of them without a question
+CONNECTION_MAX_S = 30.0  # of them in all
+TCP_MAX_BYTES = 65_535  # of an answer
 
 AskUpstream = Callable[[dns.message.QueryMessage], Awaitable[dns.message.Message]]
 
@@ -167,7 +167,7 @@ class Resolver:
 
     def _may_ask(self) -> bool:
         now = time.monotonic()
-        self._tokens = min(BURST, self._tokens + (now - self._counted_at) * RATE_PER_S)
+        self._tokens = min(BURST, self._tokens + (now - self._counted_at) * QUESTIONS_PER_S)
         self._counted_at = now
         if self._tokens < 1 or self._in_flight >= IN_FLIGHT_MAX:
             return False

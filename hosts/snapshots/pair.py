@@ -47,8 +47,8 @@ _pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot")
 _hasher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hasher")
 HASHER_NICENESS = 19
 PUNCH_BYTES = 8 << 20
-IN_USE_WAIT_S = 2.0
-IN_USE_POLL_S = 0.005
+IN_USE_WAIT_S = 2.0  # a killed VMM may hold its files
+IN_USE_POLL_S = 0.005  # between looks
 
 
 async def suspend(vm: Vm, files: SnapshotFiles, identity: Identity, *, now_ms: int) -> Manifest:

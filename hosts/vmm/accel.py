@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_FILE = "accelerator.json"
 PROBE_TIMEOUT_S = 10.0  # with working KVM the kernel is through in under one second
-PROBE_MEMORY_MIB = 128
+PROBE_MEMORY_MIB = 128  # of the guest that shows whether KVM works
 
 # Without an initramfs a kernel that booted ends by saying this; the panic then resets it, which ends QEMU.
 BOOTED = b"Unable to mount root fs"

@@ -26,7 +26,7 @@ DISKS = PurePosixPath("/disks")
 
 # QEMU's translated code: bounded, because it would otherwise grow to an eighth of the host's memory. Its size changes
 # no figure (facts).
-TRANSLATION_BUFFER_MIB = 128
+TRANSLATION_BUFFER_MIB = 128  # of translated code, without KVM
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 _SERIAL = re.compile(r"[a-z0-9-]{1,20}")

@@ -22,8 +22,8 @@ CONTROLLERS = ("memory", "cpu", "pids", "io")
 IO_FILES = ("io.", "blkio.")
 V1_NAMES = {"blkio": "io"}  # where version 1 has another word for a controller
 PERIOD_US = 100_000
-REMOVE_TIMEOUT_S = 2.0
-REMOVE_POLL_S = 0.005
+REMOVE_TIMEOUT_S = 2.0  # a control group's last process may take to end
+REMOVE_POLL_S = 0.005  # between looks
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-CONSOLE_BYTES = 64 * 1024
+CONSOLE_BYTES = 64 * 1024  # of a guest's console that are kept
 # QEMU passes a console on byte by byte. One that is flooded is read this rarely, and its guest waits meanwhile.
 READ_INTERVAL_S = 0.01
 

@@ -31,7 +31,7 @@ MODULES = ("accel-tcg-x86_64.so",)
 MODULE_FOLDERS = (Path("/usr/lib/x86_64-linux-gnu/qemu"), Path("/usr/lib/qemu"))
 KVM_DEVICE = Path("/dev/kvm")
 
-TOOL_TIMEOUT_S = 30.0
+TOOL_TIMEOUT_S = 30.0  # a tool that prepares the jail
 
 _GROUP_RW = stat.S_IRGRP | stat.S_IWGRP
 _OTHER_RW = stat.S_IROTH | stat.S_IWOTH

@@ -39,19 +39,19 @@ MIB = 1 << 20
 QMP_SOCKET = "qmp.sock"
 CONSOLE_SOCKET = "console.sock"
 
-JAIL_TIMEOUT_S = 20.0
+JAIL_TIMEOUT_S = 20.0  # a jail may take to stand
 BUSY_TIMEOUT_S = 2.0  # a killed QEMU's tap and lock are free a moment after its end
-BUSY_POLL_S = 0.005
+BUSY_POLL_S = 0.005  # between looks
 
 # Beside the guest's memory: QEMU itself, translated code, and page cache of the disks it reads.
-OVERHEAD_MIB = 192
+OVERHEAD_MIB = 192  # beside a guest's memory
 IO_CPUS = 0.5  # beside the vCPUs: disk and network threads
-TASKS = 128
+TASKS = 128  # processes and threads of one VMM
 IO_BYTES_PER_S = 256 * MIB  # no machine can take a disk for itself
-IO_OPERATIONS_PER_S = 4000
-OPEN_FILES = 256
+IO_OPERATIONS_PER_S = 4000  # of a machine on a disk
+OPEN_FILES = 256  # of one VMM
 SIGNALS = 256  # that wait; QEMU's timers count among them
-ERROR_BYTES = 8192
+ERROR_BYTES = 8192  # of what it said last
 
 _FIRST_SAFE_FD = 64  # above any descriptor the child wants, so that placing one never overwrites another
 _STDERR = 2

@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-LAUNCH_THREADS = 8
+LAUNCH_THREADS = 8  # that start QEMUs
 START_TIMEOUT_S = 30.0  # fifty QEMUs may be starting at once on two cores
-MIGRATION_TIMEOUT_S = 30.0
+MIGRATION_TIMEOUT_S = 30.0  # writing or reading device state
 ADOPT_TIMEOUT_S = 15.0  # one that is taken for hung is ended, and its memory lost
-KILL_TIMEOUT_S = 10.0
-CONSOLE_TIMEOUT_S = 5.0
-FULL_DISK_RETRY_S = 5.0
+KILL_TIMEOUT_S = 10.0  # a killed QEMU may take to end
+CONSOLE_TIMEOUT_S = 5.0  # to its console
+FULL_DISK_RETRY_S = 5.0  # a guest stopped by a full disk goes on after this
 
 CAPABILITIES: Json = {
     "capabilities": [

@@ -21,7 +21,7 @@ Json = dict[str, object]
 
 COMMAND_TIMEOUT_S = 30.0  # giving up costs a guest its memory, and `stop` writes its disks out before it answers
 GREETING_TIMEOUT_S = 30.0  # fifty QEMUs may be starting at once on two cores
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20  # of QEMU's answers
 READ_BYTES = 1 << 16
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ALLOW_MAX = 100
-PORTS_MAX = 10
+ALLOW_MAX = 100  # entries of an app's egress_allow
+PORTS_MAX = 10  # of one entry
 DEFAULT_PORTS = (443, 80)
-NAME_MAX = 253
+NAME_MAX = 253  # characters of its name
 TEXT_MAX = 300  # of one entry as people write it
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")

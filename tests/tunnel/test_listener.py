@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import h11
 import httptools
@@ -13,8 +14,13 @@ from tests.tunnel.test_exchange import GET, POST, read_answer
 from tests.tunnel.world import World, until
 
 
-async def test_a_slow_head_is_given_up_with_408(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunnel.edge.listener.HEAD_DEADLINE_S", 0.3)
+def limit(tunnel: World, **limits: float) -> None:
+    """Change limits of a running edge."""
+    tunnel.edge.core.limits = replace(tunnel.edge.core.limits, **limits)  # type: ignore[arg-type]
+
+
+async def test_a_slow_head_is_given_up_with_408(tunnel: World) -> None:
+    limit(tunnel, head_deadline_s=0.3)
     reader, writer = await tunnel.open()
 
     async def trickle() -> None:
@@ -30,49 +36,49 @@ async def test_a_slow_head_is_given_up_with_408(tunnel: World, monkeypatch: pyte
     assert tunnel.backend.requests == []
 
 
-async def test_a_body_that_stops_coming_is_given_up_with_408(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunnel.edge.listener.BODY_SILENCE_S", 0.3)
+async def test_a_body_that_stops_coming_is_given_up_with_408(tunnel: World) -> None:
+    limit(tunnel, body_silence_s=0.3)
     answer = await tunnel.say(POST % b"/" + b"Content-Length: 10\r\n\r\nhalf")
     assert answer.startswith(b"HTTP/1.1 408 ")
     await until(lambda: tunnel.backend.open_connections == 0)
 
 
-async def test_an_app_that_never_answers_is_504(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_app_that_never_answers_is_504(tunnel: World) -> None:
     async def silent(visit: Visit) -> None:
         await visit.reader.read(1)
 
-    monkeypatch.setattr("tunnel.edge.listener.RESPONSE_HEAD_S", 0.3)
+    limit(tunnel, response_head_s=0.3)
     tunnel.backend.replies[b"/silent"] = silent
     answer = await tunnel.get("/silent")
     assert answer.startswith(b"HTTP/1.1 504 ")
     await until(lambda: tunnel.backend.open_connections == 0)
 
 
-async def test_an_answer_that_has_begun_may_take_for_ever(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_has_begun_may_take_for_ever(tunnel: World) -> None:
     async def events(visit: Visit) -> None:
         await visit.read_body()
         await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst")
         await asyncio.sleep(2.5)  # longer than the limit and a sweep
         await visit.send(b"-last")
 
-    monkeypatch.setattr("tunnel.edge.listener.RESPONSE_HEAD_S", 0.3)
+    limit(tunnel, response_head_s=0.3)
     tunnel.backend.replies[b"/events"] = events
     assert (await tunnel.get("/events")).endswith(b"first-last")
 
 
-async def test_an_idle_connection_is_closed(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunnel.edge.listener.CLIENT_IDLE_S", 0.3)
+async def test_an_idle_connection_is_closed(tunnel: World) -> None:
+    limit(tunnel, client_idle_s=0.3)
     assert await tunnel.say(b"") == b""
 
 
-async def test_a_client_that_takes_nothing_is_cut_off(tunnel: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_takes_nothing_is_cut_off(tunnel: World) -> None:
     async def large(visit: Visit) -> None:
         await visit.read_body()
         await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
         for _ in range(400):
             await visit.send(b"x" * 250_000)
 
-    monkeypatch.setattr("tunnel.edge.listener.WRITE_STALL_S", 0.3)
+    limit(tunnel, write_stall_s=0.3)
     tunnel.backend.replies[b"/large"] = large
     _, writer = await asyncio.open_connection("127.0.0.1", tunnel.port, limit=1000)
     writer.write(GET % b"/large")

@@ -24,10 +24,11 @@ from tunnel.edge.counts import Counts
 from tunnel.proto.request import RequestHead
 from tunnel.wire import RAN, Opened, Route
 
-FLUSH_LINES = 256
-MAX_BATCHES = 256  # waiting for the writer; beyond that lines are counted, not kept
-MAX_TARGET_BYTES = 2048
-MAX_AGENT_BYTES = 256
+FLUSH_LINES = 256  # lines of the access log written at once; fewer wait a second at most
+MAX_BATCHES = 256  # of lines waiting for the writer; beyond that lines are counted, not kept
+MAX_TARGET_BYTES = 2048  # of a URL, in the access log
+CLOSE_S = 5.0  # the last lines may take so long when the edge ends
+MAX_AGENT_BYTES = 256  # of a User-Agent, in the access log
 
 
 def _quote(value: bytes) -> str:
@@ -124,7 +125,7 @@ class AccessLog:
         """Write what is left."""
         self.flush()
         self._queue.put(None)
-        self._thread.join(timeout=5.0)
+        self._thread.join(timeout=CLOSE_S)
 
     def _now(self) -> str:
         now = time.time()

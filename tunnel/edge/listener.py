@@ -13,18 +13,12 @@ from tunnel.edge.core import Core
 from tunnel.edge.exchange import Exchange
 from tunnel.edge.hold import Hold
 from tunnel.edge.limits import (
-    BODY_SILENCE_S,
-    CLIENT_IDLE_S,
     HALF_CLOSED_S,
-    HEAD_DEADLINE_S,
     LINGER_BYTES,
     LINGER_S,
-    MAX_CONNECTIONS,
     PIPELINE_BYTES,
-    RESPONSE_HEAD_S,
     WRITE_HIGH_BYTES,
     WRITE_LOW_BYTES,
-    WRITE_STALL_S,
 )
 from tunnel.edge.pages import Problem
 from tunnel.edge.pipes import reset
@@ -84,7 +78,7 @@ class ClientConnection(asyncio.Protocol):
         self.client = str(peer[0]) if peer else ""
         self._trusted = self.client in self._core.trusted
         self._core.clients.add(self)
-        if len(self._core.clients) > MAX_CONNECTIONS or self._core.draining:
+        if len(self._core.clients) > self._core.limits.max_connections or self._core.draining:
             self.transport.abort()
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
 
@@ -300,8 +294,8 @@ class ClientConnection(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """Called about once a second: deadlines."""
-        exchange = self._exchange
-        if self._full_since and now - self._full_since > WRITE_STALL_S:
+        exchange, limits = self._exchange, self._core.limits
+        if self._full_since and now - self._full_since > limits.write_stall_s:
             reset(self.transport)
         elif exchange is None:
             self._check_idle(now)
@@ -309,17 +303,19 @@ class ClientConnection(asyncio.Protocol):
             exchange.check(now)
         elif self._eof_at and now - self._eof_at > HALF_CLOSED_S:
             reset(self.transport)
-        elif exchange.wants_data and not self._holds and now - self._heard_at > BODY_SILENCE_S:
-            exchange.fail(Problem(408, "request:body_timeout", f"No byte of the body for {BODY_SILENCE_S:.0f} s."))
-        elif exchange.waits_since and now - exchange.waits_since > RESPONSE_HEAD_S:
-            exchange.fail(Problem(504, "response:timeout", f"The app did not answer for {RESPONSE_HEAD_S:.0f} s."))
+        elif exchange.wants_data and not self._holds and now - self._heard_at > limits.body_silence_s:
+            message = f"No byte of the body for {limits.body_silence_s:.0f} s."
+            exchange.fail(Problem(408, "request:body_timeout", message))
+        elif exchange.waits_since and now - exchange.waits_since > limits.response_head_s:
+            message = f"The app did not answer for {limits.response_head_s:.0f} s."
+            exchange.fail(Problem(504, "response:timeout", message))
 
     def _check_idle(self, now: float) -> None:
         if self._lingering_since:
             if now - self._lingering_since > LINGER_S:
                 self.transport.abort()
         elif self._head_since:
-            if now - self._head_since > HEAD_DEADLINE_S:
+            if now - self._head_since > self._core.limits.head_deadline_s:
                 self._refuse(RequestRefused(408, "request:head_timeout", "The request's head took too long."))
-        elif now - self._heard_at > CLIENT_IDLE_S:
+        elif now - self._heard_at > self._core.limits.client_idle_s:
             self.transport.close()

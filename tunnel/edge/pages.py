@@ -15,7 +15,7 @@ from tunnel.wire import Code, Refused
 
 TEMPLATES = Path(__file__).parents[2] / "templates" / "edge"
 PAGES = (404, 502, 503, 504)
-RETRY_AFTER_S = 5
+RETRY_AFTER_S = 5  # Retry-After of 503 and 504
 
 # Refusals of a stream, as what they are to a visitor.
 STATUSES = {

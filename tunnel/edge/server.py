@@ -41,9 +41,9 @@ from tunnel.edge.status import States
 from tunnel.edge.streams import Streams
 from tunnel.tasks import spawn
 
-BACKLOG = 4096
+BACKLOG = 4096  # connections the kernel holds until they are accepted
 CONTROL_SOCKET_MODE = 0o660
-DRAIN_POLL_S = 0.05
+DRAIN_POLL_S = 0.05  # between looks whether all is drained
 
 _log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tunnel.edge.streams import Streams
 
 PATH = b"/.well-known/burrow/status"
-FRESH_S = 1.0
-ASK_S = 3.0  # a host that takes longer has no link just now
+FRESH_S = 1.0  # a machine's state is asked again after this
+ASK_S = 3.0  # for a machine's state; a host that takes longer has no link just now
 
 RUNNING, ASLEEP, WAKING, FAILED, UNKNOWN = "running", "asleep", "waking", "failed", "unknown"
 _OF_MACHINE = {"running": RUNNING, "waking": WAKING, "booting": WAKING, "resuming": WAKING, "failed": FAILED}

@@ -73,7 +73,7 @@ ROBOTS = (
     "leakix",
 )
 _ROBOT = re.compile("|".join(re.escape(name) for name in ROBOTS).encode(), re.IGNORECASE)
-MAX_AGENT_BYTES = 512
+MAX_AGENT_BYTES = 512  # of a User-Agent that are looked at for the name of a robot
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from tunnel.proto.errors import RequestRefused
 _LABEL = rb"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _AUTHORITY = re.compile(rb"(" + _LABEL + rb"(?:\." + _LABEL + rb")*)\.?(?::([0-9]{1,5}))?")
 _ADDRESS = re.compile(rb"[0-9]+(?:\.[0-9]+)*|\[.*")
-MAX_HOSTNAME_CHARS = 253
+MAX_HOSTNAME_CHARS = 253  # in Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from tunnel.proto.errors import BadBody
 from tunnel.proto.fields import OWS, VALUE, is_safe_trailer, split_fields
 from tunnel.proto.head import HeadBuffer, HeadTooLong, MalformedHead
 
-MAX_EXTENSION_BYTES = 256
-MAX_SIZE_LINE_BYTES = 16 + 1 + MAX_EXTENSION_BYTES + 2
-MAX_CHUNK_BYTES = 2**63 - 1
-MAX_TRAILER_BYTES = 16 * 1024
-MAX_TRAILERS = 64
+MAX_EXTENSION_BYTES = 256  # of a chunk's extensions
+MAX_SIZE_LINE_BYTES = 16 + 1 + MAX_EXTENSION_BYTES + 2  # of a chunk's first line
+MAX_CHUNK_BYTES = 2**63 - 1  # of one chunk
+MAX_TRAILER_BYTES = 16 * 1024  # of all trailers
+MAX_TRAILERS = 64  # fields after a chunked body
 SPARE_CHUNKS = 16 * 1024  # allowed whatever they hold; from then on a chunk must hold four bytes on average
 
 _SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,16})(?:;" + VALUE + rb"{0,256})?")

@@ -16,8 +16,8 @@ from tunnel.proto.fields import OWS, UNLISTABLE, Name, content_length, name_of_r
 from tunnel.proto.upgrade import allowed_tokens
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and fields together
-MAX_TARGET_BYTES = 32 * 1024
-MAX_FIELDS = 256
+MAX_TARGET_BYTES = 32 * 1024  # of a URL
+MAX_FIELDS = 256  # of a request
 
 _LINE = re.compile(rb"([A-Z][A-Z-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])\r\n")
 _VERSION = re.compile(rb"[A-Z][A-Z-]{0,31} [\x21-\x7e]+ HTTP/[0-9](?:\.[0-9])?\r\n")

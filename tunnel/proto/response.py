@@ -13,8 +13,8 @@ from typing import NamedTuple
 from tunnel.proto.errors import BadResponse
 from tunnel.proto.fields import OWS, Name, content_length, name_of_response, split_fields, tokens
 
-MAX_RESPONSE_HEAD_BYTES = 256 * 1024  # real apps set many cookies; still bounded
-MAX_RESPONSE_FIELDS = 1024
+MAX_RESPONSE_HEAD_BYTES = 256 * 1024  # of an answer; real apps set many cookies; still bounded
+MAX_RESPONSE_FIELDS = 1024  # of an app's answer
 MEMO_BYTES = 1024  # heads up to here are remembered
 
 _PASS = Name.PASS  # a local name: it is compared once per header line of every response

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 PROTOCOL_VERSION = 1
-MAX_LINE_BYTES = 16 * 1024
+MAX_LINE_BYTES = 16 * 1024  # of any message but a route table
 MAX_TEXT_CHARS = 1024  # of any one string field: ids, codes, messages
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can say half a pair; no encoding can

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tunnel.wire.line import dump_line, load_line, number, text, truth_or_false
 
-MAX_NEED = 4096
-MAX_IN_FLIGHT = 10**9
-MAX_PING = 2**63 - 1
+MAX_NEED = 4096  # connections asked for in one message
+MAX_IN_FLIGHT = 10**9  # that a message can say
+MAX_PING = 2**63 - 1  # that a message can say
 
 
 @dataclass(frozen=True, slots=True)

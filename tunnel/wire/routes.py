@@ -24,11 +24,11 @@ from tunnel.wire.line import (
     truth_or_false,
 )
 
-MAX_GENERATION = 2**63 - 1
-MAX_TABLE_BYTES = 64 * 1024 * 1024  # 100,000 routes are about 15 MB
+MAX_GENERATION = 2**63 - 1  # of a route table
+MAX_TABLE_BYTES = 64 * 1024 * 1024  # of a route table; 100,000 routes are about 15 MB
 
 HOSTNAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*")
-MAX_PATTERNS = 64
+MAX_PATTERNS = 64  # methods, and paths, of one route that do not wake
 PATTERN = re.compile(r"[\x21-\x7e]{1,200}")
 
 

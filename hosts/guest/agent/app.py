@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 GROUP = "app"
 HOOK_VARIABLE = "BURROW_AFTER_RESUME"
-FIRST_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 30.0
+FIRST_BACKOFF_S = 0.5  # before an app that ended is started again; doubled each time
+MAX_BACKOFF_S = 30.0  # and no longer than this
 STEADY_S = 60.0  # having run this long, the next end starts over at the first delay
 LOOK_S = 2.0  # how often ports are looked at when nobody waits for one
 PATH = "/app/.venv/bin:/app/node_modules/.bin:/run/burrow-bin:/usr/local/bin:/usr/bin:/bin"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GROUP = "build"
 JOB_FILE = "/run/burrow/build.json"
 WORKER = "import sys; sys.path.append('/run/burrow/lib'); from hosts.builder.worker import main; main()"
-MAX_WAITING_BYTES = 1024 * 1024
+MAX_WAITING_BYTES = 1024 * 1024  # of a build's output, until the host has read it
 
 
 class Build:

@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BUFFER_BYTES = 64 * 1024
-BACKLOG = 128
-MAX_PIPES = 1000
+BUFFER_BYTES = 64 * 1024  # held for one connection to an app that listens on 127.0.0.1 only
+BACKLOG = 128  # connections the guest's kernel holds for such an app
+MAX_PIPES = 1000  # connections to such an app
 
 
 class Forward:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hosts.guest.agent.loop import Loop
 
 EXECUTABLE = "/app/.burrow/after_resume"
-TIMEOUT_S = 2.0
+TIMEOUT_S = 2.0  # an app's after_resume hook
 
 
 def run_hook(loop: Loop, kernel: Kernel, app: App, done: Callable[[str], None]) -> bool:

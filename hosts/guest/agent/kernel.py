@@ -17,7 +17,7 @@ APP_UID = 1000
 APP_GID = 1000
 CGROUPS = "/sys/fs/cgroup"
 # Kept for kernel and agent, so that an app that fills memory is killed and the agent lives to tell.
-RESERVED_BYTES = 40 * 1024 * 1024
+RESERVED_BYTES = 40 * 1024 * 1024  # of a machine's memory
 
 
 class Kernel:

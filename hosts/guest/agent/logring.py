@@ -5,9 +5,9 @@ Bounded in lines and in bytes per line, whatever the app does; a line without an
 
 from __future__ import annotations
 
-MAX_LINES = 2000
-MAX_LINE_BYTES = 2000
-MAX_PAGE_BYTES = 512 * 1024
+MAX_LINES = 2000  # of an app's log that a guest keeps
+MAX_LINE_BYTES = 2000  # of a line of it
+MAX_PAGE_BYTES = 512 * 1024  # of it, read at a time
 
 
 class LogRing:

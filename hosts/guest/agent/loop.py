@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
-LONGEST_WAIT_S = 60.0
+LONGEST_WAIT_S = 60.0  # of the guest agent's loop for an event
 
 
 class Timer:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hosts.guest.agent.server import Connection
 
 AGENT_VERSION = 1
-MIN_ENTROPY_BYTES = 16
+MIN_ENTROPY_BYTES = 16  # at each resume; with less no guest goes on
 
 Request = dict[str, object]
 

@@ -21,10 +21,10 @@ _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024  # a start may carry every variable of an app, a build the operator's CA bundle
-BACKLOG = 64
+BACKLOG = 64  # connections the guest's kernel holds for its agent
 READ_BYTES = 64 * 1024
 # Wake the agent when the request is there, not when the connection is: one turn of the loop less.
-DEFER_ACCEPT_S = 5
+DEFER_ACCEPT_S = 5  # a connection to it without a byte
 
 
 class Connection:

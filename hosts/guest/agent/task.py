@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         def __call__(self, code: int, output: str, *, timed_out: bool) -> None: ...
 
 
-MAX_OUTPUT_BYTES = 256 * 1024
+MAX_OUTPUT_BYTES = 256 * 1024  # of a command's output, the last
 
 _numbers = iter(range(1, 1 << 62))
 

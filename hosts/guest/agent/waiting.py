@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hosts.guest.agent.loop import Loop, Timer
     from hosts.guest.agent.server import Connection
 
-POLL_S = 0.05
-SETTLE_S = 1.0
-TAIL_LINES = 40
+POLL_S = 0.05  # between looks whether the app listens
+SETTLE_S = 1.0  # a port other than the one wanted is taken after this
+TAIL_LINES = 40  # of its log, if it never does
 
 
 class Wait:
