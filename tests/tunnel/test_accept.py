@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnel.proto.accept import prefers_json
+from tunnel.proto.accept import prefers_json, takes_html
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,20 @@ from tunnel.proto.accept import prefers_json
 )
 def test_json_is_for_those_who_ask_for_it(accept: bytes, json: bool) -> None:  # noqa: FBT001
     assert prefers_json(accept) is json
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"),
+    [
+        (b"", False),
+        (b"*/*", False),
+        (b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
+        (b"application/json", False),
+        (b"application/json, text/html", False),
+        (b"text/html;q=0", False),
+        (b"TEXT/HTML", True),
+        (b"image/avif,image/webp,*/*;q=0.8", False),
+    ],
+)
+def test_only_those_who_name_html_take_it(accept: bytes, html: bool) -> None:  # noqa: FBT001 - a case, not a switch
+    assert takes_html(accept) is html

@@ -57,6 +57,7 @@ TABLE = RouteTable(
 )
 NO_WAKE = NoWake(robots=True, methods=("HEAD", "OPTIONS"), paths=("/health", "/cron/*"))
 POLICIES = RouteTable(8, (Route("blog.localhost", "m-1", "host-0", "blog", no_wake=NO_WAKE),))
+WAITING = RouteTable(9, (Route("blog.localhost", "m-1", "host-0", "blog", waiting_page=True),))
 
 LINK = HostHello(Kind.LINK, "host-0", "token", "session")
 DATA = HostHello(Kind.DATA, "host-0", "token", "session")
@@ -96,6 +97,7 @@ MESSAGES: list[Case] = [
     ("published", encode_published(7), decode_published, 7),
     ("table", TABLE.encode(), decode_table, TABLE),
     ("table-no-wake", POLICIES.encode(), decode_table, POLICIES),
+    ("table-waiting-page", WAITING.encode(), decode_table, WAITING),
 ]
 MESSAGES += [
     ("link-need", Need(16).encode(), decode_message, Need(16)),
@@ -183,6 +185,13 @@ def test_lines_that_are_no_hello_are_refused(line: bytes) -> None:
 def test_malformed_link_messages_are_refused(line: bytes) -> None:
     with pytest.raises(WireError):
         decode_message(line)
+
+
+def test_a_route_without_the_field_has_no_waiting_page_and_a_bad_one_refuses_the_table() -> None:
+    row: dict[str, object] = {"hostname": "a.b", "machine": "m", "host": "h", "app": "a"}
+    assert not decode_table(json.dumps({"generation": 1, "routes": [row]}).encode()).routes[0].waiting_page
+    with pytest.raises(WireError, match="waiting_page"):
+        decode_table(json.dumps({"generation": 1, "routes": [row | {"waiting_page": 1}]}).encode())
 
 
 @pytest.mark.parametrize(

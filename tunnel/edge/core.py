@@ -16,6 +16,7 @@ from tunnel.edge.pipes import KeptPipes
 from tunnel.edge.router import Router
 from tunnel.edge.status import States
 from tunnel.edge.streams import Streams
+from tunnel.edge.wakes import Wakes
 
 if TYPE_CHECKING:
     from tunnel.edge.listener import ClientConnection
@@ -28,6 +29,7 @@ class Core:
     router: Router
     streams: Streams
     states: States
+    wakes: Wakes
     kept: KeptPipes
     activity: Activity
     access: AccessLog

@@ -20,6 +20,12 @@ WRITE_LOW_BYTES = 64 * 1024  # reading goes on at this
 
 # Backends
 MAX_INTERIM_RESPONSES = 32  # 1xx before an answer
+REFRESH_SOON_S = 1  # the waiting page comes back after this
+REFRESH_LATER_S = 2  # and after this once a wake takes longer
+REFRESH_LATER_AFTER_S = 4.0  # that is, than this
+AWAKE_FOR_PAGE_S = 5.0  # a machine woken for a waiting page is kept awake so long, for the page to come back
+WAKE_FAILURE_SHOWN_S = 10.0  # how long the waiting page may take to come back and show why the wake failed
+MAX_REMEMBERED_WAKES = 10_000  # machines of which the edge knows how long their last wake took
 CONTINUE_AFTER_S = 0.25  # how long a pipe may take before the edge itself answers Expect: 100-continue
 KEPT_IDLE_S = 4.0  # a pipe without a request; most app servers keep theirs longer (node 5 s)
 KEPT_PER_MACHINE = 256  # pipes kept for the next request

@@ -24,6 +24,7 @@ from tunnel.edge.pages import Problem
 from tunnel.edge.pipes import reset
 from tunnel.edge.status import StatusAnswer, asks_status
 from tunnel.edge.upgraded import Upgraded
+from tunnel.edge.waking import WaitingPage, gets_page
 from tunnel.proto.accept import prefers_json
 from tunnel.proto.errors import RequestRefused
 from tunnel.proto.forward import forwarding_lines, own_response
@@ -60,7 +61,7 @@ class ClientConnection(asyncio.Protocol):
         self._head = HeadBuffer(MAX_HEAD_BYTES)
         self._known: tuple[bytes, RequestFields] | None = None  # the last field lines, and what they said
         self._forwarding = b""  # what we say about this client, under those field lines
-        self._exchange: Exchange | Upgraded | StatusAnswer | None = None
+        self._exchange: Exchange | Upgraded | StatusAnswer | WaitingPage | None = None
         self._ahead = b""
         self._holds = 0
         self._heard_at = core.now
@@ -149,6 +150,11 @@ class ClientConnection(asyncio.Protocol):
     def has_ahead(self) -> bool:
         return bool(self._ahead)
 
+    def go_on_with(self, exchange: Exchange) -> None:
+        """The request being served is this one's from here on; what came after it is kept ahead already."""
+        self._exchange = exchange
+        exchange.start(b"")
+
     def switch(self, upgraded: Upgraded) -> bytes:
         """From here on the client talks to the app; answers what it has said already."""
         self._exchange = upgraded
@@ -228,9 +234,11 @@ class ClientConnection(asyncio.Protocol):
         if route is None:
             self._unrouted(head)
             return
-        exchange: Exchange | StatusAnswer
+        exchange: Exchange | StatusAnswer | WaitingPage
         if asks_status(head):
             exchange = StatusAnswer(self._core, self, head, route)
+        elif gets_page(route, head):
+            exchange = WaitingPage(self._core, self, head, route, self._forwarding)
         else:
             exchange = Exchange(self._core, self, head, route, self._forwarding)
         self._exchange = exchange

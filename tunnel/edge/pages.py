@@ -15,6 +15,7 @@ from tunnel.wire import Code, Refused
 
 TEMPLATES = Path(__file__).parents[2] / "templates" / "edge"
 PAGES = (404, 502, 503, 504)
+WAKING_TEMPLATE = "waking.html"
 RETRY_AFTER_S = 5  # Retry-After of 503 and 504
 
 # Refusals of a stream, as what they are to a visitor.
@@ -63,6 +64,18 @@ class Pages:
         self._templates = {
             status: string.Template((folder / f"{status}.html").read_text(encoding="utf-8")) for status in PAGES
         }
+        self._waking = string.Template((folder / WAKING_TEMPLATE).read_text(encoding="utf-8"))
+
+    def waking(self, *, hostname: str, refresh_s: int, usual_s: float | None) -> tuple[list[tuple[str, str]], bytes]:
+        """The waiting page: header fields and body. It is loaded again after so many seconds."""
+        fields = [
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Cache-Control", "no-store"),
+            ("X-Robots-Tag", "noindex"),
+            ("Retry-After", str(refresh_s)),
+        ]
+        page = self._waking.substitute(hostname=html.escape(hostname), refresh=refresh_s, usual=_usually(usual_s))
+        return fields, page.encode()
 
     def answer(self, problem: Problem, *, hostname: str, as_json: bool) -> tuple[list[tuple[str, str]], bytes]:
         """Header fields and body."""
@@ -84,3 +97,11 @@ class Pages:
             hostname=html.escape(hostname),
         )
         return [("Content-Type", "text/html; charset=utf-8"), *fields], body.encode()
+
+
+def _usually(seconds: float | None) -> str:
+    if seconds is None:
+        return "That usually takes a few seconds."
+    if seconds < 1.5:
+        return "Last time that took about a second."
+    return f"Last time that took about {seconds:.0f} seconds."

@@ -39,6 +39,7 @@ from tunnel.edge.pipes import KeptPipes
 from tunnel.edge.router import Router
 from tunnel.edge.status import States
 from tunnel.edge.streams import Streams
+from tunnel.edge.wakes import Wakes
 from tunnel.tasks import spawn
 
 BACKLOG = 4096  # connections the kernel holds until they are accepted
@@ -57,12 +58,15 @@ class Edge:
         self._hosts = Hosts()
         router = Router(config.state / f"{config.name}.routes.json")
         streams = Streams(self._hosts, config.limits)
+        states, activity = States(streams), Activity(self._hosts.tell)
+        kept = KeptPipes(per_key=KEPT_PER_MACHINE, idle_s=KEPT_IDLE_S)
         self.core = Core(
             router=router,
             streams=streams,
-            states=States(streams),
-            kept=KeptPipes(per_key=KEPT_PER_MACHINE, idle_s=KEPT_IDLE_S),
-            activity=Activity(self._hosts.tell),
+            states=states,
+            wakes=Wakes(streams, states, activity, kept),
+            kept=kept,
+            activity=activity,
             access=access or AccessLog(),
             pages=Pages(),
             limits=config.limits,
@@ -125,6 +129,7 @@ class Edge:
             client.transport.abort()
         for connection in list(self._control):
             connection.close()
+        core.wakes.close()
         core.kept.close()
         core.activity.flush()
         self._servers[0].close()

@@ -54,6 +54,10 @@ class States:
             asked.add_done_callback(lambda _: self._forget_soon(route.machine))
         return await asyncio.shield(asked)
 
+    def forget(self, machine: str) -> None:
+        """Ask again next time: it has just changed."""
+        self._asked.pop(machine, None)
+
     def _forget_soon(self, machine: str) -> None:
         asyncio.get_running_loop().call_later(FRESH_S, self._asked.pop, machine, None)
 

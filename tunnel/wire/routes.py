@@ -54,6 +54,7 @@ class Route:
     app: str
     may_wake: bool = True
     no_wake: NoWake = WAKE_ALWAYS
+    waiting_page: bool = False  # browsers get a page while the machine wakes; everybody else is held
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def _row(r: Route) -> dict[str, object]:
     }
     if r.no_wake != WAKE_ALWAYS:
         row["no_wake"] = {"robots": r.no_wake.robots, "methods": r.no_wake.methods, "paths": r.no_wake.paths}
+    if r.waiting_page:
+        row["waiting_page"] = True
     return row
 
 
@@ -106,7 +109,15 @@ def _route(row: object, i: int) -> Route:
         may_wake = row.get("may_wake", True)
         if type(may_wake) is not bool:
             raise WireError("may_wake: wanted true or false")
-        return Route(hostname, text(row, "machine"), text(row, "host"), text(row, "app"), may_wake, _no_wake(row))
+        return Route(
+            hostname,
+            text(row, "machine"),
+            text(row, "host"),
+            text(row, "app"),
+            may_wake,
+            _no_wake(row),
+            waiting_page=truth_or_false(row, "waiting_page"),
+        )
     except WireError as e:
         raise WireError(f"routes[{i}].{e}") from None
 

@@ -32,6 +32,7 @@ class AppChange(Strict):
     robots_wake: StrictBool | None = None
     no_wake_methods: list[str] | None = None
     no_wake_paths: list[str] | None = None
+    waiting_page: StrictBool | None = None
     env: dict[str, str | None] | None = None
 
 
@@ -51,6 +52,7 @@ class AppOut(Schema):
     robots_wake: bool
     no_wake_methods: list[str]
     no_wake_paths: list[str]
+    waiting_page: bool
     release: int | None
 
     @classmethod
@@ -67,6 +69,7 @@ class AppOut(Schema):
             robots_wake=view.app.robots_wake,
             no_wake_methods=view.app.no_wake_methods,
             no_wake_paths=view.app.no_wake_paths,
+            waiting_page=view.app.waiting_page,
             release=view.release.number if view.release else None,
         )
 

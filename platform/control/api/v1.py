@@ -105,7 +105,7 @@ def change_app(request: AuthedRequest, name: str, body: AppChange) -> AppOut:
     egress "allowlist", `egress_allow` lists what the app may reach: `name` or `*.name`, with `:port,port` where that is
     not 443 and 80. It replaces the list and counts at once. Monitors and crawlers (unless `robots_wake`), the methods
     of `no_wake_methods` and the paths of `no_wake_paths` (`/cron/*` is all below it) leave the app asleep, and do not
-    keep it awake.
+    keep it awake. With `waiting_page` browsers get a page while it wakes, which goes on by itself; all else is held.
     """
     app = _app(request, name)
     app = deploy_services.apply_policy(
@@ -120,6 +120,7 @@ def change_app(request: AuthedRequest, name: str, body: AppChange) -> AppOut:
         robots_wake=body.robots_wake,
         no_wake_methods=body.no_wake_methods,
         no_wake_paths=body.no_wake_paths,
+        waiting_page=body.waiting_page,
     )
     if body.env is not None:
         deploy_services.set_variables(app=app, values=body.env)

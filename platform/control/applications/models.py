@@ -35,6 +35,9 @@ class App(models.Model):
     robots_wake = models.BooleanField(default=False, help_text="Whether monitors and crawlers wake it")
     no_wake_methods = models.JSONField(default=list, blank=True, help_text="Methods that do not wake it")
     no_wake_paths = models.JSONField(default=list, blank=True, help_text="Paths that do not wake it")
+    waiting_page = models.BooleanField(
+        default=False, db_default=False, help_text="Whether browsers see a page while it wakes"
+    )
     created_at = models.DateTimeField(default=clock.now, editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True)
 

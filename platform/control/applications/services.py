@@ -97,13 +97,16 @@ def set_wake_policy(
     robots_wake: bool | None = None,
     no_wake_methods: Sequence[str] | None = None,
     no_wake_paths: Sequence[str] | None = None,
+    waiting_page: bool | None = None,
 ) -> bool:
-    """Change which requests leave the app asleep; whether anything is other than before. `routes.services` tells the
-    edges.
+    """Change which requests leave the app asleep, and what a browser sees while it wakes; whether anything is other
+    than before. `routes.services` tells the edges.
     """
     wanted: dict[str, object] = {}
     if robots_wake is not None:
         wanted["robots_wake"] = robots_wake
+    if waiting_page is not None:
+        wanted["waiting_page"] = waiting_page
     if no_wake_methods is not None:
         wanted["no_wake_methods"] = names.checked_patterns(no_wake_methods, names.METHOD, "method", names.METHOD_RULE)
     if no_wake_paths is not None:

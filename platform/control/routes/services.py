@@ -61,14 +61,19 @@ def set_wake_policy(
     robots_wake: bool | None = None,
     no_wake_methods: Sequence[str] | None = None,
     no_wake_paths: Sequence[str] | None = None,
+    waiting_page: bool | None = None,
 ) -> None:
-    """Change which requests leave the app asleep. The edges know in a moment."""
-    if robots_wake is None and no_wake_methods is None and no_wake_paths is None:
+    """Change which requests leave the app asleep, and what a browser sees while it wakes. Edges know in a moment."""
+    if robots_wake is None and no_wake_methods is None and no_wake_paths is None and waiting_page is None:
         return  # a change of other settings must not wait for the table
     with transaction.atomic():
         table = _hold_table()
         changed = app_services.set_wake_policy(
-            app=app, robots_wake=robots_wake, no_wake_methods=no_wake_methods, no_wake_paths=no_wake_paths
+            app=app,
+            robots_wake=robots_wake,
+            no_wake_methods=no_wake_methods,
+            no_wake_paths=no_wake_paths,
+            waiting_page=waiting_page,
         )
         if changed:
             _next_generation(table)
@@ -110,6 +115,7 @@ def read_table() -> tuple[int, tuple[WireRoute, ...]]:
                 app=r.environment.app.slug,
                 may_wake=r.may_wake,
                 no_wake=_no_wake(r.environment.app),
+                waiting_page=r.environment.app.waiting_page,
             )
             for r in rows
         )

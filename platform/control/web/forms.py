@@ -108,6 +108,11 @@ class PolicyForm(forms.Form):
         help_text="After that its memory goes to disk; waking takes a little longer.",
         widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
     )
+    waiting_page = forms.BooleanField(
+        label="Show browsers a page while it wakes",
+        required=False,
+        help_text="It says what is happening and goes on by itself. Otherwise, and for programs always, requests wait.",
+    )
     robots_wake = forms.BooleanField(
         label="Monitors and crawlers wake it",
         required=False,

@@ -43,6 +43,7 @@ def show(
     policy = {
         "idle_period_s": found.idle_period_s,
         "suspend_after_s": found.suspend_after_s,
+        "waiting_page": found.waiting_page,
         "robots_wake": found.robots_wake,
         "no_wake_paths": "\n".join(found.no_wake_paths),
         "no_wake_methods": " ".join(found.no_wake_methods),
@@ -118,6 +119,7 @@ def policy(request: SignedInRequest, name: str) -> HttpResponse:
                 robots_wake=form.cleaned_data["robots_wake"],
                 no_wake_methods=form.cleaned_data["no_wake_methods"].split(),
                 no_wake_paths=form.cleaned_data["no_wake_paths"].split(),
+                waiting_page=form.cleaned_data["waiting_page"],
             )
         except UserError as error:
             refused(form, error)

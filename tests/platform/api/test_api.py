@@ -35,6 +35,7 @@ APP_FIELDS = {
     "robots_wake",
     "no_wake_methods",
     "no_wake_paths",
+    "waiting_page",
 }
 
 
@@ -88,6 +89,7 @@ def test_an_app_is_created_read_changed_listed_and_deleted(api: Api, edge: FakeE
         "robots_wake": False,
         "no_wake_methods": [],
         "no_wake_paths": [],
+        "waiting_page": False,
         "release": None,
     }
     assert api("GET", "/apps/blog") == (200, app)
@@ -315,6 +317,7 @@ def test_seconds_are_whole_numbers_and_nothing_like_them(api: Api, value: object
 def test_what_leaves_an_app_asleep_is_set_and_read(api: Api) -> None:
     api("POST", "/apps", {"name": "blog"})
     policy = {"robots_wake": True, "no_wake_methods": ["HEAD"], "no_wake_paths": ["/cron/*", "/health"]}
+    policy["waiting_page"] = True
     status, changed = api("PATCH", "/apps/blog", policy)
     assert status == 200
     assert {name: changed[name] for name in policy} == policy
@@ -326,6 +329,7 @@ def test_what_leaves_an_app_asleep_is_set_and_read(api: Api) -> None:
     "change",
     [
         {"robots_wake": 1},
+        {"waiting_page": "yes"},
         {"no_wake_methods": "HEAD"},
         {"no_wake_methods": ["get"]},
         {"no_wake_paths": ["health"]},

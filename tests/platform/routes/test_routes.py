@@ -101,3 +101,14 @@ def test_the_same_wake_policy_again_changes_no_table(machine: Machine) -> None:
     before = services.switch(environment=machine.environment, machine=machine)
     services.set_wake_policy(app=machine.environment.app, robots_wake=False, no_wake_methods=[], no_wake_paths=[])
     assert services.read_table()[0] == before
+
+
+def test_a_waiting_page_is_switched_on_in_the_table_and_off_again(edge: FakeEdge, machine: Machine) -> None:
+    app = machine.environment.app
+    services.switch(environment=machine.environment, machine=machine)
+    services.publish()
+    assert not edge.table.routes[0].waiting_page
+    for wanted in (True, False):
+        services.set_wake_policy(app=app, waiting_page=wanted)
+        services.publish()
+        assert edge.table.routes[0].waiting_page is wanted

@@ -115,11 +115,12 @@ def test_deleting_asks_for_the_name(browser: Client, ada: User) -> None:
 
 def test_what_leaves_an_app_asleep_is_changed(browser: Client, ada: User) -> None:
     app = rows.app_of(ada)
-    sent = {"idle_period_s": "90", "suspend_after_s": "600", "robots_wake": "on"}
+    sent = {"idle_period_s": "90", "suspend_after_s": "600", "robots_wake": "on", "waiting_page": "on"}
     paths = {"no_wake_paths": "/health\r\n/cron/*\r\n", "no_wake_methods": "HEAD"}
     page = browser.post("/apps/shop/policy/", sent | paths, follow=True).content.decode()
     assert "Saved." in page
     app.refresh_from_db()
+    assert app.waiting_page
     assert (app.robots_wake, app.no_wake_paths, app.no_wake_methods) == (True, ["/cron/*", "/health"], ["HEAD"])
     assert "/cron/*\n/health</textarea>" in page
     page = browser.post("/apps/shop/policy/", sent | {"no_wake_paths": "health"}).content.decode()
