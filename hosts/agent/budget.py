@@ -16,16 +16,16 @@ from hosts.vmm.protocol import ProcessRecord, Vm, VmConfig, Vmm, VmmError
 from tunnel.tasks import spawn
 
 # Beside its guest's memory a QEMU takes this much of its own: translated code and, under TCG, maps of the guest.
-VMM_MIB = 96
+VMM_MIB = 96  # of each machine for its VMM
 # For everything that is not a VMM: the kernel, the agent, and on one box control, Postgres, Redis and the edge.
-RESERVED_MIB = 1024
+RESERVED_MIB = 1024  # of the host for everything else
 LEAST_MIB = 2560  # room for one build, however small the host
 PRESSED_SHARE = 8  # under pressure when less than one in so many parts is free
 
 # A start waits this long for room that others are about to give back. A build is not waited for by a visitor.
-PATIENCE_S = 5.0
-BUILD_PATIENCE_S = 60.0
-LOOK_AGAIN_S = 0.25
+PATIENCE_S = 5.0  # a start waits for memory that others give back
+BUILD_PATIENCE_S = 60.0  # a build waits for it
+LOOK_AGAIN_S = 0.25  # between looks for it
 
 
 class HostMemoryFull(VmmError):  # noqa: N818 - reads as the fact it states

@@ -22,8 +22,8 @@ RESPONDER_PORT = 1  # UDP
 MAGIC = b"BRWRSM\0\1"
 NONCE_BYTES = 16
 ENTROPY_BYTES = 32
-RESEND_S = 0.25  # tens of milliseconds where nothing else goes on
-RESEND_CAP_S = 2.0
+RESEND_S = 0.25  # a resume without an answer is asked again; doubled each time
+RESEND_CAP_S = 2.0  # and no longer than this between two of them
 NOBODY_S = 5.0  # a responder that ended is back in a fifth of a second; a guest of before there was one has none
 CLOCK_TOLERANCE_S = 0.1  # a request this long under way brought an old time: the clock is set once more
 

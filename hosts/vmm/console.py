@@ -11,7 +11,7 @@ import socket
 
 CONSOLE_BYTES = 64 * 1024  # of a guest's console that are kept
 # QEMU passes a console on byte by byte. One that is flooded is read this rarely, and its guest waits meanwhile.
-READ_INTERVAL_S = 0.01
+READ_INTERVAL_S = 0.01  # between two reads of a guest's console
 
 
 class Console:

@@ -62,7 +62,7 @@ class EdgeMetrics(Collector):
         for name, help_text, value in (
             ("client_connections", "Connections of clients that are open", len(core.clients)),
             ("requests_in_flight", "Requests under way", core.activity.total()),
-            ("streams_opening", "Streams that hosts have not opened yet: most wait for a wake", core.streams.waiting()),
+            ("streams_opening", "Requests without a stream yet: most wait for a wake", core.streams.room.waiters),
             ("kept_pipes", "Idle pipes kept for the next request", core.kept.count()),
             ("links", "Hosts with a live link", linked),
             ("hosts_away", "Hosts that had a link, or are asked for, and have none", away),

@@ -39,10 +39,6 @@ class Streams:
                 message = f"No answer after {self._limits.wake_timeout_s:g} s."
                 raise Refused(code, phase.name, message) from None
 
-    def waiting(self) -> int:
-        """Streams asked for and not open yet."""
-        return sum(list(self._waiting.values()))
-
     async def _open(self, host_id: str, wanted: Open, phase: _Phase) -> tuple[Pipe, bytes]:
         line = wanted.encode()
         host = self._hosts.get(host_id)

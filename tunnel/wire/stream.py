@@ -20,7 +20,7 @@ from tunnel.wire.line import (
 OPENED_OK = dump_line({"v": PROTOCOL_VERSION, "ok": True})
 CAUSED = "caused"  # this stream's request woke the machine
 WAITED = "waited"  # it waited for a wake that another one caused
-MAX_WAKE_MS = 1e9
+MAX_WAKE_MS = 1e9  # of a wake, as the host tells it
 
 
 @dataclass(frozen=True, slots=True)
